@@ -1,0 +1,96 @@
+package protocol
+
+import (
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// API keys that code below the request handlers needs by name (ApiKeys.java).
+const (
+	KeyProduce          int16 = 0
+	KeyFetch            int16 = 1
+	KeyListOffsets      int16 = 2
+	KeyMetadata         int16 = 3
+	KeyAPIVersions      int16 = 18
+	KeyCreateTopics     int16 = 19
+	KeyDeleteTopics     int16 = 20
+	KeyInitProducerID   int16 = 22
+	KeyDescribeConfigs  int16 = 32
+	KeyCreatePartitions int16 = 37
+	KeyElectLeaders     int16 = 43
+	KeyDescribeCluster  int16 = 60
+)
+
+// APIRange is one row of the version table.
+type APIRange struct {
+	Key, Min, Max int16
+	Name          string
+}
+
+// apiTable is the one table of what is advertised, ordered by key.
+var apiTable = []APIRange{
+	{KeyProduce, 0, 13, "Produce"},
+	{KeyFetch, 4, 18, "Fetch"},
+	{KeyListOffsets, 1, 11, "ListOffsets"},
+	{KeyMetadata, 0, 13, "Metadata"},
+	{KeyAPIVersions, 0, 5, "ApiVersions"},
+	{KeyCreateTopics, 2, 7, "CreateTopics"},
+	{KeyDeleteTopics, 1, 6, "DeleteTopics"},
+	{KeyInitProducerID, 0, 5, "InitProducerId"},
+	{KeyDescribeConfigs, 1, 4, "DescribeConfigs"},
+	{KeyCreatePartitions, 0, 3, "CreatePartitions"},
+	{KeyElectLeaders, 0, 2, "ElectLeaders"},
+	{KeyDescribeCluster, 0, 2, "DescribeCluster"},
+}
+
+// minProduceVersion is the first version that carries magic 2 batches. Lower
+// ones are advertised but refused (KIP-896, ApiVersionsResponse.java).
+const minProduceVersion = 3
+
+// APIs returns what ApiVersions advertises, ordered by key.
+func APIs() []APIRange { return slices.Clone(apiTable) }
+
+// RangeOf returns the advertised range of one key.
+func RangeOf(key int16) (APIRange, bool) {
+	i, ok := slices.BinarySearchFunc(apiTable, key, func(r APIRange, k int16) int { return int(r.Key) - int(k) })
+	if !ok {
+		return APIRange{}, false
+	}
+	return apiTable[i], true
+}
+
+// Supported reports whether requests of this key and version are served. A
+// connection that sends another is closed, but for ApiVersions, which is
+// answered with UnsupportedVersion in a version 0 body (KIP-511).
+func Supported(key, version int16) bool {
+	r, ok := RangeOf(key)
+	return ok && version >= r.Min && version <= r.Max && (key != KeyProduce || version >= minProduceVersion)
+}
+
+// neverFlexible marks keys without flexible versions.
+const neverFlexible = int16(0x7fff)
+
+// flexibleSince holds the first flexible version of every key that kmsg knows;
+// keys unknown to kmsg are neverFlexible.
+var flexibleSince = func() []int16 {
+	since := make([]int16, kmsg.MaxKey+1)
+	for key := range since {
+		since[key] = neverFlexible
+		req := kmsg.RequestForKey(int16(key))
+		if req == nil {
+			continue
+		}
+		for v := int16(0); v <= req.MaxVersion(); v++ {
+			if req.SetVersion(v); req.IsFlexible() {
+				since[key] = v
+				break
+			}
+		}
+	}
+	return since
+}()
+
+func isFlexible(key, version int16) bool {
+	return key >= 0 && int(key) < len(flexibleSince) && version >= flexibleSince[key]
+}
