@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"text/tabwriter"
+	"time"
+)
+
+type options struct {
+	varve      string
+	data       string
+	rounds     int
+	bytes      int64
+	fetchBytes int
+	only       string
+	bare       string
+	bareFile   string
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.varve, "varve", "bin/varve", "the binary to measure")
+	flag.StringVar(&o.data, "data", "", "folder for data (default: a temporary one)")
+	flag.IntVar(&o.rounds, "rounds", 5, "counted rounds of each side, after one that is not")
+	flag.Int64Var(&o.bytes, "bytes", 2<<30, "bytes moved per round")
+	flag.IntVar(&o.fetchBytes, "fetch-bytes", 1<<20, "bytes per fetch")
+	flag.StringVar(&o.only, "only", "", "hot or produce: that part alone")
+	flag.StringVar(&o.bare, "bare", "", "internal: run as the bare server (sendfile or append)")
+	flag.StringVar(&o.bareFile, "bare-file", "", "internal: the bare server's file")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, o); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options) error {
+	if o.bare != "" {
+		return serveBare(o.bare, o.bareFile)
+	}
+	if o.data == "" {
+		dir, err := os.MkdirTemp("", "varve-bench-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		o.data = dir
+	}
+	if o.only == "" || o.only == "produce" {
+		if err := benchProduce(ctx, o); err != nil {
+			return fmt.Errorf("produce: %w", err)
+		}
+	}
+	if o.only == "" || o.only == "hot" {
+		if err := benchHot(ctx, o); err != nil {
+			return fmt.Errorf("hot: %w", err)
+		}
+	}
+	return nil
+}
+
+// sample is one round of one side.
+type sample struct {
+	bytes    int64
+	wall     time.Duration
+	cpu      time.Duration
+	p50, p99 time.Duration
+}
+
+func (s sample) gbPerS() float64   { return float64(s.bytes) / 1e9 / s.wall.Seconds() }
+func (s sample) cpuPerGB() float64 { return s.cpu.Seconds() / (float64(s.bytes) / 1e9) }
+
+// alternate runs A and B in turn: one round each to warm up, then o.rounds counted ones.
+func alternate(rounds int, a, b func() (sample, error)) (as, bs []sample, err error) {
+	for i := range rounds + 1 {
+		sa, err := a()
+		if err != nil {
+			return nil, nil, fmt.Errorf("varve: %w", err)
+		}
+		sb, err := b()
+		if err != nil {
+			return nil, nil, fmt.Errorf("bare: %w", err)
+		}
+		if i > 0 {
+			as, bs = append(as, sa), append(bs, sb)
+		}
+	}
+	return as, bs, nil
+}
+
+func median(in []sample, f func(sample) float64) float64 {
+	v := make([]float64, len(in))
+	for i, s := range in {
+		v[i] = f(s)
+	}
+	slices.Sort(v)
+	return v[len(v)/2]
+}
+
+// ratio is the median of the rounds' own ratios: each compares neighbours in time, so the machine's drift cancels.
+func ratio(as, bs []sample, f func(sample) float64) float64 {
+	v := make([]float64, len(as))
+	for i := range as {
+		v[i] = f(as[i]) / f(bs[i])
+	}
+	slices.Sort(v)
+	return v[len(v)/2]
+}
+
+type figure struct {
+	name string
+	of   func(sample) float64
+}
+
+func report(title string, as, bs []sample, figures []figure) {
+	fmt.Printf("%s (medians of %d rounds, A B A B)\n", title, len(as))
+	w := tabwriter.NewWriter(os.Stdout, 2, 4, 2, ' ', 0)
+	fmt.Fprintln(w, "  figure\tvarve\tbare\tratio")
+	for _, f := range figures {
+		fmt.Fprintf(w, "  %s\t%.3f\t%.3f\t%.2f\n", f.name, median(as, f.of), median(bs, f.of), ratio(as, bs, f.of))
+	}
+	_ = w.Flush()
+}

@@ -1,0 +1,11 @@
+// Package compat shows that clients which were never told about varve work with it.
+//
+// Purpose: each test is what a user of that client would write. Those that need only Go run in `make test`; those whose
+// client comes from elsewhere (kcat, from Debian) carry the build tag `external` and run in `.ci/run`.
+//
+// Invariants: a client is used as released, with its own defaults; nothing is skipped.
+//
+// Crash cases: none of its own (tests/cluster kills processes).
+//
+// Non-goals: strangers' whole test suites, which come with consumer groups.
+package compat
