@@ -1,0 +1,52 @@
+// Package objstore is varve's only way to an object store: one small Store
+// contract, drivers that keep it (dir, mem, s3, minio), and wrappers that add
+// deadlines, retries, bandwidth bounds, counters and scripted faults.
+//
+// # Contract
+//
+// Every driver passes the same test suite (storetest.Run), which is the precise
+// wording of this list:
+//
+//   - Put is atomic: a reader sees the old object, or none, or the whole new one.
+//     When Put returned nil the object survives a crash of the machine it is on.
+//     After an error the object may be there or not (a lost reply looks like a
+//     failure), except after ErrPrecondition, ErrForbidden and ErrBucketMissing,
+//     where this call has stored nothing - unless a retry stood in between: a
+//     retried conditional Put can meet its own first success and report
+//     ErrPrecondition. The caller then reads the object and compares.
+//   - Bodies are rewindable (io.ReaderAt) and are streamed: no driver holds more
+//     than a copy buffer of a body, whatever its size. A body that ends early or a
+//     CRC that disagrees is a *protocol.CorruptionError and stores nothing.
+//   - Get returns exactly the bytes asked for, clipped to the object's end; a body
+//     that ends early is an error on Read (never a silent io.EOF). A range that
+//     starts at or behind the end of the object yields an empty body.
+//   - List is in byte order of the keys and never holds more than one page (one
+//     folder for dir) in memory.
+//   - Delete of an absent key is success. What could not be deleted is named.
+//   - Every call ends soon after its context does. Cancelling the context of a Get
+//     ends reads of its body as well.
+//   - Keys: ValidateKey. The rule is the strictest of the drivers', so that a tier
+//     can be copied between them.
+//
+// # Errors
+//
+// ErrNotFound, ErrPrecondition, ErrForbidden and ErrBucketMissing are answers of
+// the store. *RetryableError is everything that may pass: throttling, 5xx,
+// timeouts, resets, short bodies. *protocol.CorruptionError means stored or sent
+// bytes are not what they should be. *URLError is a bad tier URL and names the fix.
+// No error text carries credentials.
+//
+// # Crash cases
+//
+// The dir driver writes a temporary file, syncs it, then links or renames it into
+// place and syncs the folders: a crash between any two steps leaves the old state or
+// the new one, and leftovers that the next Open of the same root removes. The
+// network drivers abort a multipart upload that failed; when the process dies
+// first the parts stay in the bucket, unlisted and billed, until the bucket's
+// lifecycle rule (AbortIncompleteMultipartUpload, one day is enough) removes them.
+//
+// # Non-goals
+//
+// No rename, no append, no object metadata, no listing by delimiter, no
+// client-side encryption. Case-insensitive file systems are not supported by dir.
+package objstore
