@@ -1,0 +1,2 @@
+// Package commitlog is a partition's log on local disk.
+package commitlog
