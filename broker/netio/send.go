@@ -1,0 +1,176 @@
+package netio
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"varve/protocol"
+)
+
+// send writes spans in order and releases each as soon as it is written, all of
+// them when writing fails. Small runs are gathered into one write. What suits
+// which size is measured (sender CPU per GB): a small file range is cheapest read
+// behind its header; a larger one goes by sendfile, its header held back in the
+// kernel (MSG_MORE) only while the range is not so large that it does not matter.
+func (c *Conn) send(spans []protocol.Span) error {
+	if len(spans) == 0 {
+		return nil
+	}
+	defer protocol.ReleaseSpans(spans)
+	if err := c.armWrite(); err != nil {
+		return err
+	}
+	g := gather{c: c}
+	defer g.free()
+	for i := range spans {
+		if err := g.add(&spans[i], i == len(spans)-1); err != nil {
+			return err
+		}
+		protocol.ReleaseSpans(spans[i : i+1])
+	}
+	return g.flush(false)
+}
+
+// gather collects small runs of bytes until they are worth a write.
+type gather struct {
+	c   *Conn
+	buf *buffer
+	n   int
+}
+
+func (g *gather) add(s *protocol.Span, last bool) error {
+	switch {
+	case s.Len == 0:
+		return nil
+	case s.File == nil && int64(len(s.Bytes)) != s.Len:
+		return &protocol.InvariantError{What: fmt.Sprintf("span of %d bytes says %d", len(s.Bytes), s.Len)}
+	case s.File == nil && (s.Len > coalesceBytes/2 || last && g.n == 0):
+		if err := g.flush(false); err != nil {
+			return err
+		}
+		return g.c.writeBytes(s.Bytes)
+	case s.File == nil:
+		room, err := g.room(len(s.Bytes))
+		copy(room, s.Bytes)
+		return err
+	case s.Len <= maxPreadBehindHeaderBytes:
+		room, err := g.room(int(s.Len))
+		if err != nil {
+			return err
+		}
+		return readFull(s.File, room, s.Off)
+	}
+	if err := g.flush(s.Len <= maxMoreBytes && g.c.canSendfile(s.File)); err != nil {
+		return err
+	}
+	if g.c.canSendfile(s.File) {
+		return g.c.sendfile(s.File, s.Off, s.Len)
+	}
+	return g.c.copyFile(s.File, s.Off, s.Len)
+}
+
+// room returns n bytes to fill, behind what is already gathered.
+func (g *gather) room(n int) ([]byte, error) {
+	if g.buf != nil && g.n+n > len(g.buf.b) {
+		if err := g.flush(false); err != nil {
+			return nil, err
+		}
+	}
+	if g.buf == nil {
+		g.buf = getBuffer(coalesceBytes)
+	}
+	g.n += n
+	return g.buf.b[g.n-n : g.n], nil
+}
+
+// flush writes what is gathered. With more the kernel may hold it back until
+// the file range that follows.
+func (g *gather) flush(more bool) error {
+	if g.n == 0 {
+		return nil
+	}
+	b := g.buf.b[:g.n]
+	g.n = 0
+	if more {
+		return g.c.writeMore(b)
+	}
+	return g.c.writeBytes(b)
+}
+
+func (g *gather) free() {
+	if g.buf != nil {
+		g.buf.free()
+	}
+}
+
+// writeBytes writes b in steps, so that the deadline is for each and not for all.
+func (c *Conn) writeBytes(b []byte) error {
+	for len(b) > 0 {
+		n, err := c.nc.Write(b[:min(len(b), maxMemoryWriteBytes)])
+		if err := c.wrote(int64(n), err); err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+// copyFile sends a file range through memory.
+func (c *Conn) copyFile(f protocol.SpanFile, off, n int64) error {
+	buf := getBuffer(copyBytes)
+	defer buf.free()
+	for n > 0 {
+		b := buf.b[:min(n, copyBytes)]
+		if err := readFull(f, b, off); err != nil {
+			return err
+		}
+		if err := c.writeBytes(b); err != nil {
+			return err
+		}
+		off, n = off+int64(len(b)), n-int64(len(b))
+	}
+	return nil
+}
+
+// readFull fills b from f; fewer bytes than that are corruption.
+func readFull(f io.ReaderAt, b []byte, off int64) error {
+	n, err := f.ReadAt(b, off)
+	if n == len(b) {
+		return nil
+	}
+	if err == nil || err == io.EOF {
+		return errShort(off, n, len(b))
+	}
+	return err
+}
+
+func errShort(off int64, got, want int) error {
+	return &protocol.CorruptionError{Where: "file range to send", What: fmt.Sprintf("%d of %d bytes at offset %d", got, want, off)}
+}
+
+// wrote counts n bytes that left and passes err on. The deadline moves only with
+// real progress, so that a peer cannot hold a reply for ever by reading a byte
+// now and then.
+func (c *Conn) wrote(n int64, err error) error {
+	c.srv.n.bytesOut.Add(n)
+	if err != nil {
+		return err
+	}
+	if c.unarmedBytes += n; c.unarmedBytes < minWriteProgressBytes {
+		return nil
+	}
+	return c.armWrite()
+}
+
+// armWrite sets the deadline of writes to StallTimeout from now, or leaves it
+// when that would change little.
+func (c *Conn) armWrite() error {
+	c.unarmedBytes = 0
+	now, d := time.Now(), c.srv.opts.StallTimeout
+	if c.writeDeadline.Sub(now) > d-d/writeDeadlineRefreshFraction {
+		return nil
+	}
+	c.writeDeadline = now.Add(d)
+	return c.nc.SetWriteDeadline(c.writeDeadline)
+}

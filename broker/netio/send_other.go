@@ -1,0 +1,16 @@
+//go:build !linux
+
+package netio
+
+import "varve/protocol"
+
+// canSendfile is for Linux: the calls of other systems differ in what a short
+// count means, and nobody runs a broker of size on them.
+func (c *Conn) canSendfile(protocol.SpanFile) bool { return false }
+
+func (c *Conn) sendfile(f protocol.SpanFile, off, n int64) error { return c.copyFile(f, off, n) }
+
+func (c *Conn) writeMore(b []byte) error { return c.writeBytes(b) }
+
+// trySend leaves all replies with bytes to the writer goroutine.
+func (c *Conn) trySend(reply *Reply) bool { return len(reply.Spans) == 0 }
