@@ -1,0 +1,147 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"varve/broker/commitlog"
+	"varve/broker/config"
+	"varve/metastore"
+	"varve/protocol"
+	"varve/protocol/event"
+)
+
+// Manager holds this broker's replicas.
+type Manager struct {
+	nodeID  int32
+	logs    *commitlog.Manager
+	tier    Tier
+	meta    Meta
+	control ControlPlane
+	conf    *config.Config
+	now     func() time.Time
+	events  event.Sink
+
+	clockAgrees   func() bool
+	internalTopic func(string) bool
+	remoteMaxWait time.Duration
+
+	hosted    atomic.Pointer[hosted] // replaced by the applier only
+	counters  counters
+	deadlines *deadlines
+	cold      coldReaders
+	fetching  atomic.Int64 // fetches that wait
+
+	ready    chan struct{}
+	stopping chan struct{} // closed when Run's context has ended
+	deltas   chan metastore.Delta
+	elect    elections
+	wg       sync.WaitGroup
+
+	lostMu sync.Mutex
+	lost   []LostRange // newest maxLostRanges
+}
+
+// maxLostRanges bounds the history of lost ranges.
+const maxLostRanges = 10_000
+
+// New returns a Manager that does nothing until Run.
+func New(o Options) (*Manager, error) {
+	if o.Logs == nil || o.Meta == nil || o.Control == nil || o.Config == nil {
+		return nil, errors.New("replica: Logs, Meta, Control and Config are needed")
+	}
+	m := &Manager{
+		nodeID: o.NodeID, logs: o.Logs, tier: o.Tier, meta: o.Meta, control: o.Control, conf: o.Config,
+		now: o.Now, events: o.Events, clockAgrees: o.ClockAgrees, internalTopic: o.InternalTopic,
+		ready: make(chan struct{}), stopping: make(chan struct{}), deltas: make(chan metastore.Delta),
+	}
+	if m.now == nil {
+		m.now = time.Now
+	}
+	if m.clockAgrees == nil {
+		m.clockAgrees = func() bool { return true }
+	}
+	if m.internalTopic == nil {
+		m.internalTopic = kafkaInternal
+	}
+	m.remoteMaxWait = o.Config.Duration("remote.fetch.max.wait.ms")
+	m.deadlines = newDeadlines(m.now)
+	m.cold.init(o.Config.Int("remote.log.reader.threads"), o.Config.Int("remote.log.reader.max.pending.tasks"))
+	m.elect.init(m)
+	m.hosted.Store(newHosted())
+	return m, nil
+}
+
+// kafkaInternal is Topic.isInternal of Apache Kafka.
+func kafkaInternal(name string) bool {
+	return name == "__consumer_offsets" || name == "__transaction_state" || name == "__share_group_state"
+}
+
+// Ready is closed once the first image was applied: every replica that the Image knows of is served, or waits for the
+// controller or the tier, which readiness does not wait for.
+func (m *Manager) Ready() <-chan struct{} { return m.ready }
+
+// topicKey finds a partition by its topic's name.
+type hosted struct {
+	names map[string]*hostedTopic
+	ids   map[protocol.UUID]*hostedTopic
+}
+
+// hostedTopic is a topic of which this broker has replicas. It is replaced, never changed, once it can be seen.
+type hostedTopic struct {
+	name       string
+	id         protocol.UUID
+	partitions []*partition // by index; nil where this broker has no replica
+}
+
+func newHosted() *hosted {
+	return &hosted{names: map[string]*hostedTopic{}, ids: map[protocol.UUID]*hostedTopic{}}
+}
+
+// find returns the replica. Errors: UnknownTopicID, InconsistentTopicID, UnknownTopicOrPartition, NotLeaderOrFollower
+// when the partition exists elsewhere only or is not applied yet (ReplicaManager.getPartitionOrException).
+func (m *Manager) find(topic string, id protocol.UUID, index int32) (*partition, error) {
+	h := m.hosted.Load()
+	var t *hostedTopic
+	if id.IsZero() {
+		t = h.names[topic]
+	} else if t = h.ids[id]; t != nil && topic != "" && t.name != topic {
+		return nil, protocol.InconsistentTopicID
+	}
+	if t != nil && index >= 0 && int(index) < len(t.partitions) && t.partitions[index] != nil {
+		return t.partitions[index], nil
+	}
+	img := m.meta.Image()
+	known, ok := img.Topic(topic)
+	if !id.IsZero() {
+		if known, ok = img.TopicByID(id); !ok {
+			return nil, protocol.UnknownTopicID
+		}
+	}
+	if !ok || index < 0 || int(index) >= len(known.Partitions) {
+		return nil, protocol.UnknownTopicOrPartition
+	}
+	return nil, protocol.NotLeaderOrFollower
+}
+
+// leaderOf is what a client is told to try instead (KIP-951); -1, -1 when unknown.
+func (m *Manager) leaderOf(topic string, id protocol.UUID, index int32) (leader, epoch int32) {
+	img := m.meta.Image()
+	t, ok := img.Topic(topic)
+	if !id.IsZero() {
+		t, ok = img.TopicByID(id)
+	}
+	if !ok || index < 0 || int(index) >= len(t.Partitions) {
+		return -1, -1
+	}
+	return t.Partitions[index].Leader, t.Partitions[index].LeaderEpoch
+}
+
+// Run loads the logs, follows the Image and does what has to be done in time, until ctx ends. It returns after
+// everything that it started, and answers all that waits. It can be called once.
+func (m *Manager) Run(ctx context.Context) error {
+	panic("declaration")
+}
