@@ -58,7 +58,7 @@ func checkBody(key, version int16, body []byte) error {
 		return &InvariantError{What: fmt.Sprintf("API key %d is supported but has no schema", key)}
 	}
 	w := walker{src: body, version: version, flexible: isFlexible(key, version)}
-	w.fields(ops)
+	w.structure(ops)
 	if w.bad {
 		return Errorf(InvalidRequest, "%s version %d: the body is cut short or malformed", kmsg.NameForKey(key), version)
 	}

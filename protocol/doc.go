@@ -9,7 +9,7 @@
 //
 //   - Nothing here panics on bytes from the network. [ParseHeader] and [Decode]
 //     answer every input with a value or an error.
-//   - A request is walked by a schema (schema.go, table.go) before kmsg sees it:
+//   - A request is walked by a schema (schema.go, schemas.go) before kmsg sees it:
 //     every length and count is checked against the bytes that are left, the
 //     walk must end exactly at the end of the body (no trailing bytes), and what
 //     kmsg will allocate is estimated and held under

@@ -36,7 +36,7 @@ type Iter struct {
 // Records returns an iterator before the first record.
 func (b Batch) Records() *Iter {
 	it := &Iter{batch: b, left: b.Count()}
-	if b.Codec() == None {
+	if b.Codec() == None || it.left <= 0 {
 		it.plain.buf = b[HeaderLen:]
 	} else {
 		it.dec, it.err = openDecoder(b.Codec(), b[HeaderLen:], MaxDecompressedBytes)
@@ -128,7 +128,7 @@ func (b Batch) FindTimestamp(ts int64) (offset, timestamp int64, ok bool, err er
 	if b.MaxTimestamp() < ts {
 		return 0, 0, false, nil
 	}
-	if b.Codec() == None {
+	if b.Codec() == None || b.Count() <= 0 {
 		return b.findTimestamp(&source{buf: b[HeaderLen:]}, ts)
 	}
 	d, err := openDecoder(b.Codec(), b[HeaderLen:], MaxDecompressedBytes)

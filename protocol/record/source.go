@@ -58,8 +58,7 @@ func (s *source) fill(n int) error {
 		}
 		s.buf = s.store[:used]
 	}
-	room := s.buf[used:cap(s.buf)]
-	got, err := s.r.Read(room)
+	got, err := guardedRead(s.r, s.buf[used:cap(s.buf)])
 	s.buf = s.buf[:used+got]
 	if s.left -= int64(got); s.left < 0 {
 		return errTooLarge
@@ -71,6 +70,17 @@ func (s *source) fill(n int) error {
 		return decompressError(err)
 	}
 	return nil
+}
+
+// guardedRead turns a panic of a decompressor, which only bytes from the network
+// could have caused, into an error.
+func guardedRead(r io.Reader, p []byte) (n int, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			n, err = 0, invalid("record batch does not decompress: %v", v)
+		}
+	}()
+	return r.Read(p)
 }
 
 // decompressError gives what a decompressor says a code that clients do not

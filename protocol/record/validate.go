@@ -81,7 +81,7 @@ func (b Batch) Validate(lim Limits) (Info, error) {
 	}
 	v := validator{lim: lim, batch: b, prevDelta: -1}
 	v.info.MaxTimestamp, v.info.OffsetOfMaxTimestamp = NoTimestamp, -1
-	if b.Codec() == None {
+	if b.Codec() == None || len(b) == HeaderLen {
 		s := source{buf: b[HeaderLen:]}
 		return v.run(&s)
 	}
