@@ -1,221 +1,279 @@
 package config
 
-import "time"
-
-// Type is the data type of a key's value. The numbers are those of Kafka's DescribeConfigs (ConfigResponse.ConfigType).
-type Type int8
-
-// The types of values.
-const (
-	TypeBool     Type = 1
-	TypeString   Type = 2
-	TypeInt      Type = 3
-	TypeShort    Type = 4
-	TypeLong     Type = 5
-	TypeDouble   Type = 6
-	TypeList     Type = 7
-	TypeClass    Type = 8
-	TypePassword Type = 9
+import (
+	"fmt"
+	"math"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
 )
 
-// Scope says where a key may be set.
-type Scope uint8
+// Config is a validated broker configuration. It is immutable and safe for concurrent use.
+type Config struct {
+	given    map[string]setting // broker keys that somebody set
+	derived  map[string]string  // defaults that depend on other keys
+	hasFile  bool
+	warnings []Warning
 
-// The scopes.
-const (
-	ScopeBroker Scope = iota
-	ScopeTopic
-)
-
-// Source says where a value came from. The numbers are those of Kafka's DescribeConfigs (ConfigEntry.ConfigSource).
-type Source int8
-
-// The sources.
-const (
-	SourceTopic         Source = 1
-	SourceDynamicBroker Source = 2
-	SourceStatic        Source = 4 // --set, environment or file
-	SourceDefault       Source = 5
-)
-
-// Key is one row of the table.
-type Key struct {
-	Name    string
-	Type    Type
-	Default string
-	Doc     string
-	Scope   Scope
+	nodeID      int32
+	listeners   []Listener
+	controllers []Listener
+	advertised  []Listener
+	voters      []Voter
+	logDir      string
+	metaDir     string
+	cacheDir    string
 }
 
-// Value is a key with what it is set to.
+// Value is a broker key with what it is set to.
 type Value struct {
 	Key    Key
 	Raw    string
+	Null   bool // it has no value
 	Source Source
+	Origin string // "--set", "VARVE_X", "server.properties:12"; empty for defaults
 }
 
-// Warning is something in the configuration that is accepted but has no effect, or probably not the one that is meant.
-type Warning struct {
-	Key  string
-	Text string
+func (c *Config) value(name string) Value {
+	k, known := brokerTable[name]
+	if !known {
+		panic("config: " + name + " is not in the table")
+	}
+	if s, ok := c.given[name]; ok {
+		return Value{Key: k, Raw: s.raw, Source: SourceStatic, Origin: s.origin}
+	}
+	if d, ok := c.derived[name]; ok {
+		return Value{Key: k, Raw: d, Source: SourceDefault}
+	}
+	return Value{Key: k, Raw: k.Default, Null: k.Null, Source: SourceDefault}
 }
 
-// LoadOptions says where Load looks.
-type LoadOptions struct {
-	Sets []string // "key=value", from --set; later ones win
-	Env  []string // os.Environ()
-	File string   // path of a server.properties; "" for none
-	Data string   // --data; "" for none
+// parsed returns the value of a key, nil when it has none.
+func (c *Config) parsed(name string) any {
+	if s, ok := c.given[name]; ok {
+		return s.value
+	}
+	v := c.value(name)
+	if v.Null {
+		return nil
+	}
+	p, err := v.Key.Parse(v.Raw)
+	if err != nil {
+		panic("config: default of " + name + ": " + err.Error())
+	}
+	return p
 }
 
-// Config is a validated broker configuration. It is immutable.
-type Config struct {
-}
+// The accessors below panic when the key is not in the table or of another type: that is a bug of the caller, and any
+// test that starts a broker finds it. A key without a value gives the zero value.
 
-// Listener is one entry of listeners or advertised.listeners.
-type Listener struct {
-	Name     string // "PLAINTEXT"
-	Protocol string // "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"
-	Host     string // "" means all interfaces
-	Port     int
-}
+// Int returns the value of a key of type int or short.
+func (c *Config) Int(name string) int { return int(c.Int64(name)) }
 
-// Voter is one entry of controller.quorum.voters.
-type Voter struct {
-	ID   int32
-	Host string
-	Port int
-}
-
-// Synonym is another key that a value could have come from.
-type Synonym struct {
-	Name   string
-	Value  string
-	Null   bool
-	Source Source
-}
-
-// Described is one entry of a DescribeConfigs response.
-type Described struct {
-	Name      string
-	Value     string
-	Null      bool // no value, or sensitive
-	Source    Source
-	Type      Type
-	ReadOnly  bool
-	Sensitive bool
-	Doc       string
-	Synonyms  []Synonym // from the one that is in force down; empty when there is none
-}
-
-// Topic is the effective configuration of one topic. -1 means no limit wherever Kafka says so; -2 never appears.
-type Topic struct {
-	SegmentBytes         int32
-	SegmentMs            int64
-	SegmentJitterMs      int64
-	SegmentIndexBytes    int32
-	IndexIntervalBytes   int32
-	FlushMessages        int64
-	FlushMs              int64
-	MaxMessageBytes      int32
-	LogAppendTime        bool
-	TimestampBeforeMaxMs int64
-	TimestampAfterMaxMs  int64
-
-	CompressionType      string // "producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"
-	CompressionGzipLevel int
-	CompressionLZ4Level  int
-	CompressionZstdLevel int
-
-	CleanupDelete          bool
-	CleanupCompact         bool
-	DeleteRetentionMs      int64
-	MinCompactionLagMs     int64
-	MaxCompactionLagMs     int64
-	MinCleanableDirtyRatio float64
-
-	RetentionMs         int64
-	RetentionBytes      int64
-	LocalRetentionMs    int64
-	LocalRetentionBytes int64
-
-	RemoteStorage         bool
-	RemoteCopyDisable     bool
-	RemoteDeleteOnDisable bool
-	RemoteCopyLagMs       int64
-	RemoteCopyLagBytes    int64
-
-	MinInsyncReplicas     int32
-	UncleanLeaderElection bool
-	FileDeleteDelayMs     int64
-	Preallocate           bool
-}
-
-// Keys returns the whole table, broker keys first, each part sorted by name.
-func Keys() []Key { return nil }
-
-// Load reads the configuration. Precedence: Sets, then Env, then File, then defaults.
-func Load(opts LoadOptions) (*Config, []Warning, error) { return &Config{}, nil, nil }
-
-// Int returns the value of a key of type int or short. Asking for a key that is not in the table is a broken invariant and panics.
-func (c *Config) Int(name string) int { return 0 }
-
-// Int64 returns the value of an integer key.
-func (c *Config) Int64(name string) int64 { return 0 }
+// Int64 returns the value of a key of type int, short or long.
+func (c *Config) Int64(name string) int64 { return get[int64](c, name) }
 
 // Float returns the value of a key of type double.
-func (c *Config) Float(name string) float64 { return 0 }
+func (c *Config) Float(name string) float64 { return get[float64](c, name) }
 
-// Bool returns the value of a boolean key.
-func (c *Config) Bool(name string) bool { return false }
+// Bool returns the value of a key of type boolean.
+func (c *Config) Bool(name string) bool { return get[bool](c, name) }
 
-// String returns the value of any key as text; "" when it has none.
-func (c *Config) String(name string) string { return "" }
+// List returns the items of a key of type list.
+func (c *Config) List(name string) []string { return get[[]string](c, name) }
 
-// List returns the items of a list key.
-func (c *Config) List(name string) []string { return nil }
+func get[T any](c *Config, name string) T {
+	var zero T
+	v := c.parsed(name)
+	if v == nil {
+		return zero
+	}
+	t, ok := v.(T)
+	if !ok {
+		panic(fmt.Sprintf("config: %s is not a %T", name, zero))
+	}
+	return t
+}
 
-// Duration returns the value of a key whose name ends in .ms, .seconds, .minutes or .hours.
-func (c *Config) Duration(name string) time.Duration { return 0 }
+// String returns the value of any key as text, "" when it has none.
+func (c *Config) String(name string) string { return c.value(name).Raw }
 
-// Values returns all broker keys with their values.
-func (c *Config) Values() []Value { return nil }
+var units = []struct {
+	suffix string
+	unit   time.Duration
+}{{".ms", time.Millisecond}, {".seconds", time.Second}, {".minutes", time.Minute}, {".hours", time.Hour}}
 
-// NodeID returns node.id.
-func (c *Config) NodeID() int32 { return 0 }
+// Duration returns the value of a key whose name ends in .ms, .seconds, .minutes or .hours; the longest duration when it
+// is longer than that (292 years).
+func (c *Config) Duration(name string) time.Duration {
+	n := c.Int64(name)
+	for _, u := range units {
+		if strings.HasSuffix(name, u.suffix) {
+			if n > math.MaxInt64/int64(u.unit) {
+				return math.MaxInt64
+			}
+			return time.Duration(n) * u.unit
+		}
+	}
+	panic("config: " + name + " is not a duration")
+}
 
-// Listeners returns the listeners for clients and brokers (not the controller's).
-func (c *Config) Listeners() []Listener { return nil }
+// Values returns all broker keys with their values, in the order of Keys.
+func (c *Config) Values() []Value {
+	var all []Value
+	for _, k := range Keys() {
+		if k.Scope == ScopeBroker {
+			all = append(all, c.value(k.Name))
+		}
+	}
+	return all
+}
 
-// ControllerListeners returns the listeners named by controller.listener.names.
-func (c *Config) ControllerListeners() []Listener { return nil }
+// NodeID returns node.id (or broker.id).
+func (c *Config) NodeID() int32 { return c.nodeID }
 
-// AdvertisedListeners returns what clients are told, one for each of Listeners, in their order.
-func (c *Config) AdvertisedListeners() []Listener { return nil }
+// LogDir returns the one folder of partition data, as an absolute path.
+func (c *Config) LogDir() string { return c.logDir }
 
-// Voters returns controller.quorum.voters.
-func (c *Config) Voters() []Voter { return nil }
+// MetaDir returns the folder of the metastore, as an absolute path.
+func (c *Config) MetaDir() string { return c.metaDir }
 
-// LogDir returns the one folder of partition data.
-func (c *Config) LogDir() string { return "" }
-
-// MetaDir returns the folder of the metastore.
-func (c *Config) MetaDir() string { return "" }
-
-// CacheDir returns the folder of the tier's chunk cache.
-func (c *Config) CacheDir() string { return "" }
+// CacheDir returns the folder of the tier's chunk cache, as an absolute path.
+func (c *Config) CacheDir() string { return c.cacheDir }
 
 // TierURL returns the URL of the object store; "" when there is no tier.
-func (c *Config) TierURL() string { return "" }
+func (c *Config) TierURL() string { return c.String("varve.tier.url") }
 
-// Topic returns the effective configuration of a topic with these overrides. The error is a *protocol.Error with code InvalidConfig.
-func (c *Config) Topic(overrides map[string]string) (Topic, error) { return Topic{}, nil }
+// resolve computes what depends on several keys and returns what does not fit together.
+func (c *Config) resolve() []error {
+	errs := c.resolveFolders()
+	c.resolveTier(&errs)
+	c.resolveNode(&errs)
+	c.refuseUnsupported(&errs)
+	if len(errs) == 0 {
+		c.resolveListeners(&errs)
+		c.checkTopicDefaults(&errs)
+	}
+	return errs
+}
 
-// ValidateTopic says whether a topic may have these overrides. The error is a *protocol.Error with code InvalidConfig that names key and fix.
-func (c *Config) ValidateTopic(overrides map[string]string) error { return nil }
+// at makes an Error about a key that was given.
+func (c *Config) at(name, what, fix string) *Error {
+	v := c.value(name)
+	return &Error{Key: name, Value: shown(v.Key, v.Raw), Origin: v.Origin, What: what, Fix: fix}
+}
 
-// DescribeTopic returns all topic keys as they are in force for a topic with these overrides, sorted by name.
-func (c *Config) DescribeTopic(overrides map[string]string) []Described { return nil }
+func (c *Config) isGiven(name string) bool {
+	_, ok := c.given[name]
+	return ok
+}
 
-// DescribeBroker returns all broker keys, sorted by name.
-func (c *Config) DescribeBroker() []Described { return nil }
+func (c *Config) resolveFolders() (errs []error) {
+	c.derived = map[string]string{}
+	key, dirs := "log.dirs", c.List("log.dirs")
+	if !c.isGiven(key) && c.isGiven("log.dir") {
+		key, dirs = "log.dir", c.List("log.dir")
+	}
+	if len(dirs) > 1 {
+		errs = append(errs, c.at(key, "varve keeps its log in one folder", "name one folder, on a volume that spans the disks"))
+	}
+	if len(dirs) == 0 && c.isGiven(key) || len(dirs) > 0 && dirs[0] == "" {
+		errs = append(errs, c.at(key, "it names no folder", "name one folder or remove the key"))
+	}
+	if len(errs) > 0 {
+		return errs
+	}
+	base := c.String("varve.data.dir")
+	if len(dirs) == 1 && !c.isGiven("varve.data.dir") {
+		base = filepath.Join(dirs[0], ".varve")
+	}
+	c.logDir = filepath.Join(base, "log")
+	if len(dirs) == 1 {
+		c.logDir = dirs[0]
+	}
+	c.metaDir = filepath.Join(base, "meta")
+	if dir := c.String("metadata.log.dir"); dir != "" {
+		c.metaDir = filepath.Join(dir, ".varve", "meta")
+	}
+	c.cacheDir = filepath.Join(base, "cache")
+	tier := filepath.Join(base, "tier")
+	for _, p := range []*string{&c.logDir, &c.metaDir, &c.cacheDir, &tier} {
+		abs, err := filepath.Abs(*p)
+		if err != nil {
+			return append(errs, &Error{Key: "varve.data.dir", Value: base, What: err.Error()})
+		}
+		*p = abs
+	}
+	if !c.isGiven("log.dirs") {
+		c.derived["log.dirs"] = c.logDir
+	}
+	if !c.hasFile {
+		c.derived["varve.tier.url"] = (&url.URL{Scheme: "dir", Path: filepath.ToSlash(tier)}).String()
+	}
+	return nil
+}
+
+func (c *Config) resolveTier(errs *[]error) {
+	const system = "remote.log.storage.system.enable"
+	has := c.TierURL() != ""
+	if !c.isGiven("varve.topic.remote.storage.enable") {
+		c.derived["varve.topic.remote.storage.enable"] = fmt.Sprint(has)
+	} else if c.Bool("varve.topic.remote.storage.enable") && !has {
+		*errs = append(*errs, c.at("varve.topic.remote.storage.enable", "there is no tier", "set varve.tier.url"))
+	}
+	switch {
+	case !c.isGiven(system):
+		c.derived[system] = fmt.Sprint(has)
+	case c.Bool(system) && !has:
+		c.warnings = append(c.warnings, Warning{system, "without effect because varve.tier.url is not set: nothing settles into an object store"})
+	case !c.Bool(system) && c.isGiven("varve.tier.url") && has:
+		*errs = append(*errs, c.at(system, "varve.tier.url is set", "remove one of the two"))
+	case !c.Bool(system):
+		c.derived["varve.tier.url"], c.derived["varve.topic.remote.storage.enable"] = "", "false"
+	}
+}
+
+func (c *Config) resolveNode(errs *[]error) {
+	c.nodeID = int32(c.Int64("node.id"))
+	if c.isGiven("broker.id") && c.Int64("broker.id") >= 0 {
+		if c.isGiven("node.id") && c.Int64("broker.id") != c.Int64("node.id") {
+			*errs = append(*errs, c.at("broker.id", "it differs from node.id="+c.String("node.id"), "remove broker.id"))
+		}
+		c.nodeID = int32(c.Int64("broker.id"))
+	}
+	if roles := c.List("process.roles"); len(roles) != 2 {
+		*errs = append(*errs, c.at("process.roles", "each varve node is broker and controller in one", "set process.roles=broker,controller or remove the key"))
+	}
+	c.resolveVoters(errs)
+}
+
+func (c *Config) refuseUnsupported(errs *[]error) {
+	if c.String("authorizer.class.name") != "" {
+		*errs = append(*errs, c.at("authorizer.class.name", "varve does not authorize requests, so an authorizer that is asked for would be missing", "remove the key"))
+	}
+	if len(c.List("config.providers")) > 0 {
+		*errs = append(*errs, c.at("config.providers", "varve does not run Java classes, so variables would stay unfilled", "set such keys in the environment, for example "+EnvName("varve.tier.url")))
+	}
+	if p := c.String("security.inter.broker.protocol"); p != "PLAINTEXT" {
+		*errs = append(*errs, c.at("security.inter.broker.protocol", unsupportedProtocol, "use PLAINTEXT on a network of your own"))
+	}
+}
+
+func (c *Config) checkTopicDefaults(errs *[]error) {
+	if c.Int64("log.retention.ms") == 0 && c.isGiven("log.retention.ms") {
+		*errs = append(*errs, c.at("log.retention.ms", "allowed: -1 for ever, or at least 1", ""))
+	}
+	if _, err := c.Topic(nil); err != nil {
+		*errs = append(*errs, &Error{What: "the defaults for topics do not fit together: " + err.Error()})
+	}
+}
+
+// advertisedHost is what clients are told when a listener is open on all interfaces (SocketServerConfigs.java).
+func advertisedHost() string {
+	if h, err := os.Hostname(); err == nil {
+		return h
+	}
+	return "localhost"
+}
