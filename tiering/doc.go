@@ -1,0 +1,56 @@
+// Package tiering settles the sealed segments of led partitions in an object
+// store and reads old offsets from there.
+//
+// A replica leader hands a [Partition] to [Manager.Lead]; from then on its sealed,
+// committed segments are uploaded oldest first, its local log is freed once the
+// metastore says that the tier has the range, and total retention moves its log
+// start. [Manager.Read] and its neighbours answer for offsets that are no longer
+// local. On the controller the same Manager deletes objects and writes the journal.
+//
+// # Invariants
+//
+// Numbers are those of DESIGN section 3.
+//
+//   - 6: one immutable, self-describing object per segment; format.go has the bytes.
+//   - 7: an upload begins at the tier's end, has an id of its own, and is STARTED
+//     before its PUT. What becomes of it is the metastore's decision only; an attempt
+//     that failed, or whose outcome is unknown, goes to DELETE_STARTED and never
+//     straight to a DELETE. A row that was never FINISHED stays as a tombstone for
+//     twice the upload deadline, the PUT itself is cancelled after one.
+//   - 8: nothing at or above the last stable offset is uploaded; each batch's CRC is
+//     rechecked while the object's checksums are made, and the store checks the same
+//     CRC32C over what arrives.
+//   - 10: log start moves in the metastore, at the replica, rows go to DELETE_STARTED,
+//     the entry that says so is in the journal, the delay passes, objects go, rows go.
+//     Every step may be the last before a crash; the next one finds the rest in the
+//     metastore alone.
+//   - 11: no byte from the store or the cache reaches a reader unchecked.
+//   - 12: nothing here is on the path of produce or hot reads. Uploads have their own
+//     workers; retention, deletes, journal and reads do not wait for them.
+//   - 13: deleting by age, and any deleting of objects, stops while the wall clock
+//     disagrees with CLOCK_BOOTTIME (clock.go).
+//   - 17: deletes re-read the owner object before each batch.
+//
+// # Crash cases
+//
+// failpoint.go lists every step; a test crashes before each and then compares the
+// bucket with the metastore object by object. Between STARTED and FINISHED: the next
+// leadership moves the row to DELETE_STARTED, the controller deletes the object if it
+// is there. After FINISHED: the local part is freed by a later round. Between the two
+// moves of log start: the next round tells the replica again. Between DELETE and the
+// end of the row: deleting what is absent succeeds. Between a journal object and the
+// clearing of the outbox: the next controller meets 412, compares and clears.
+//
+// # Bounds
+//
+// An upload holds the segment's indexes and one chunk, never a part of the log. A
+// read holds at most 8 MiB unless a single batch is larger, a fill 1 MiB; there are
+// at most 32 fills. An idle partition costs an entry in a map, which one ticker
+// walks.
+//
+// # Non-goals
+//
+// Merging and compaction of segments, scrub and restore (a later issue); replication
+// and leadership (broker/replica); anything about how bytes reach a bucket
+// (tiering/objstore).
+package tiering

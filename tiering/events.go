@@ -1,0 +1,191 @@
+package tiering
+
+import (
+	"log/slog"
+
+	"varve/protocol"
+)
+
+// SegmentUploaded: a segment is FINISHED and readable from the tier.
+type SegmentUploaded struct {
+	Topic      string
+	Partition  int32
+	ID         protocol.UUID
+	Base, Next int64
+	Bytes      int64 // of the object
+	TookMs     int64
+}
+
+func (SegmentUploaded) Name() string      { return "tier_segment_uploaded" }
+func (SegmentUploaded) Level() slog.Level { return slog.LevelInfo }
+
+// Attrs implements event.Event.
+func (e SegmentUploaded) Attrs() []slog.Attr {
+	return append(where(e.Topic, e.Partition), slog.String("segment", e.ID.String()), slog.Int64("base", e.Base),
+		slog.Int64("next", e.Next), slog.Int64("bytes", e.Bytes), slog.Int64("tookMs", e.TookMs))
+}
+
+// UploadFailed: an attempt ended without FINISHED; another one follows.
+type UploadFailed struct {
+	Topic     string
+	Partition int32
+	ID        protocol.UUID // zero when it failed before STARTED
+	Err       error
+}
+
+func (UploadFailed) Name() string      { return "tier_upload_failed" }
+func (UploadFailed) Level() slog.Level { return slog.LevelWarn }
+
+// Attrs implements event.Event.
+func (e UploadFailed) Attrs() []slog.Attr {
+	return append(where(e.Topic, e.Partition), slog.String("segment", e.ID.String()), slog.Any("error", e.Err))
+}
+
+// LocalFreed: local segments that are in the tier went.
+type LocalFreed struct {
+	Topic     string
+	Partition int32
+	Below     int64 // new local start
+	Bytes     int64
+}
+
+func (LocalFreed) Name() string      { return "tier_local_freed" }
+func (LocalFreed) Level() slog.Level { return slog.LevelInfo }
+
+// Attrs implements event.Event.
+func (e LocalFreed) Attrs() []slog.Attr {
+	return append(where(e.Topic, e.Partition), slog.Int64("below", e.Below), slog.Int64("bytes", e.Bytes))
+}
+
+// LogStartMoved: total retention moved the log start.
+type LogStartMoved struct {
+	Topic     string
+	Partition int32
+	Offset    int64
+}
+
+func (LogStartMoved) Name() string      { return "tier_log_start_moved" }
+func (LogStartMoved) Level() slog.Level { return slog.LevelInfo }
+
+// Attrs implements event.Event.
+func (e LogStartMoved) Attrs() []slog.Attr {
+	return append(where(e.Topic, e.Partition), slog.Int64("offset", e.Offset))
+}
+
+// ObjectsDeleted: a batch of objects went from the bucket.
+type ObjectsDeleted struct {
+	Count  int
+	Bytes  int64
+	Failed int // stay for the next round
+}
+
+func (ObjectsDeleted) Name() string      { return "tier_objects_deleted" }
+func (ObjectsDeleted) Level() slog.Level { return slog.LevelInfo }
+
+// Attrs implements event.Event.
+func (e ObjectsDeleted) Attrs() []slog.Attr {
+	return []slog.Attr{slog.Int("count", e.Count), slog.Int64("bytes", e.Bytes), slog.Int("failed", e.Failed)}
+}
+
+// PartitionStuck: an upload neither ended nor could be cancelled; the partition
+// was freed for another attempt.
+type PartitionStuck struct {
+	Topic     string
+	Partition int32
+	ForMs     int64
+}
+
+func (PartitionStuck) Name() string      { return "tier_partition_stuck" }
+func (PartitionStuck) Level() slog.Level { return slog.LevelError }
+
+// Attrs implements event.Event.
+func (e PartitionStuck) Attrs() []slog.Attr {
+	return append(where(e.Topic, e.Partition), slog.Int64("forMs", e.ForMs))
+}
+
+// CorruptionFound is an alarm: bytes of the tier, or of a local segment on its way
+// there, are not what was written.
+type CorruptionFound struct {
+	TopicID   protocol.UUID
+	Partition int32
+	Key       string
+	Err       error
+}
+
+func (CorruptionFound) Name() string      { return "tier_corruption" }
+func (CorruptionFound) Level() slog.Level { return slog.LevelError }
+
+// Attrs implements event.Event.
+func (e CorruptionFound) Attrs() []slog.Attr {
+	return append(where(e.TopicID.String(), e.Partition), slog.String("object", e.Key), slog.Any("error", e.Err))
+}
+
+// ObjectMissing is an alarm: the metastore names an object that is not there.
+type ObjectMissing struct {
+	TopicID   protocol.UUID
+	Partition int32
+	Key       string
+}
+
+func (ObjectMissing) Name() string      { return "tier_object_missing" }
+func (ObjectMissing) Level() slog.Level { return slog.LevelError }
+
+// Attrs implements event.Event.
+func (e ObjectMissing) Attrs() []slog.Attr {
+	return append(where(e.TopicID.String(), e.Partition), slog.String("object", e.Key))
+}
+
+// JournalWritten: journal entries are in the bucket.
+type JournalWritten struct {
+	First, Last uint64 // raft indexes
+	Entries     int
+	Bytes       int
+}
+
+func (JournalWritten) Name() string      { return "tier_journal_written" }
+func (JournalWritten) Level() slog.Level { return slog.LevelDebug }
+
+// Attrs implements event.Event.
+func (e JournalWritten) Attrs() []slog.Attr {
+	return []slog.Attr{slog.Uint64("first", e.First), slog.Uint64("last", e.Last), slog.Int("entries", e.Entries), slog.Int("bytes", e.Bytes)}
+}
+
+// JournalForked is an alarm: the bucket holds a journal object of this cluster that
+// its metastore did not write.
+type JournalForked struct {
+	Key  string
+	What string
+}
+
+func (JournalForked) Name() string      { return "tier_journal_forked" }
+func (JournalForked) Level() slog.Level { return slog.LevelError }
+
+// Attrs implements event.Event.
+func (e JournalForked) Attrs() []slog.Attr {
+	return []slog.Attr{slog.String("object", e.Key), slog.String("what", e.What)}
+}
+
+// ClockJudged: deleting by age was paused (Err) or resumed.
+type ClockJudged struct{ Err error }
+
+func (ClockJudged) Name() string { return "tier_clock_judged" }
+
+// Level implements event.Event.
+func (e ClockJudged) Level() slog.Level {
+	if e.Err != nil {
+		return slog.LevelWarn
+	}
+	return slog.LevelInfo
+}
+
+// Attrs implements event.Event.
+func (e ClockJudged) Attrs() []slog.Attr {
+	if e.Err == nil {
+		return []slog.Attr{slog.String("retention", "resumed")}
+	}
+	return []slog.Attr{slog.String("retention", "paused"), slog.Any("error", e.Err)}
+}
+
+func where(topic string, partition int32) []slog.Attr {
+	return []slog.Attr{slog.String("topic", topic), slog.Int64("partition", int64(partition))}
+}

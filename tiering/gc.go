@@ -1,0 +1,122 @@
+package tiering
+
+import (
+	"context"
+
+	"varve/metastore"
+	"varve/protocol"
+	"varve/tiering/objstore"
+)
+
+// maxDeletePage bounds the rows looked at, and the objects deleted, at a time.
+const maxDeletePage = 1000
+
+// collect deletes the objects whose rows have been in DELETE_STARTED for long
+// enough, then the rows. The controller does it for all partitions, those of
+// deleted topics included. An object goes only while the owner object names this
+// cluster and after the journal entry that announces it is in the bucket.
+func (m *Manager) collect(ctx context.Context) error {
+	if !m.o.Meta.IsController() {
+		return nil
+	}
+	if err := m.readClock(); err != nil {
+		return err
+	}
+	var at metastore.Cursor
+	for {
+		rows, next, err := m.o.Meta.PendingSegments(at, maxDeletePage)
+		if err != nil {
+			return err
+		}
+		due, late := m.due(rows)
+		if len(due) > 0 {
+			if err := m.deleteBatch(ctx, due); err != nil {
+				return err
+			}
+		}
+		if late != nil {
+			return late
+		}
+		if len(rows) < maxDeletePage || ctx.Err() != nil {
+			return ctx.Err()
+		}
+		at = next
+	}
+}
+
+// due picks the rows whose objects may go now. The error names a row that cannot
+// go because its object is in another store.
+func (m *Manager) due(rows []metastore.RemoteSegment) (due []metastore.RemoteSegment, err error) {
+	now, journaled := m.o.Now().UnixMilli(), m.o.Meta.JournaledThrough()
+	for _, r := range rows {
+		if r.State != metastore.SegDeleteStarted || r.DeleteIndex > journaled {
+			continue
+		}
+		wait := r.StateTimeMs + m.o.DeleteDelayMs
+		if r.NeverFinished {
+			// No reader ever saw it; but its PUT may still arrive until then.
+			wait = r.DeadlineMs
+		}
+		if now < wait {
+			continue
+		}
+		if e := m.here(r); e != nil {
+			err = e
+			continue
+		}
+		due = append(due, r)
+	}
+	return due, err
+}
+
+// deleteBatch deletes objects, then the rows of those that went.
+func (m *Manager) deleteBatch(ctx context.Context, rows []metastore.RemoteSegment) error {
+	ctx, cancel := context.WithTimeout(ctx, deleteDeadline)
+	defer cancel()
+	if err := m.checkOwner(ctx); err != nil {
+		return err
+	}
+	if err := m.fail(fpGCDelete); err != nil {
+		return err
+	}
+	keys := make([]string, len(rows))
+	for i, r := range rows {
+		keys[i] = m.rowKey(r)
+	}
+	left, err := m.o.Store.Delete(ctx, keys)
+	if err != nil {
+		return err
+	}
+	failed := make(map[string]bool, len(left))
+	for _, e := range left {
+		failed[e.Key] = true
+	}
+	var ids []protocol.UUID
+	e := ObjectsDeleted{Failed: len(left)}
+	for i, r := range rows {
+		if !failed[keys[i]] {
+			ids = append(ids, r.ID)
+			e.Count, e.Bytes = e.Count+1, e.Bytes+r.ObjectBytes
+		}
+	}
+	if err := m.fail(fpGCGone); err != nil {
+		return err
+	}
+	if len(ids) > 0 {
+		if err := m.o.Meta.SegmentsGone(ctx, ids...); err != nil {
+			return err
+		}
+	}
+	m.o.Events.Emit(e)
+	if err := m.fail(fpGCDone); err != nil {
+		return err
+	}
+	return firstKeyError(left)
+}
+
+func firstKeyError(left []objstore.KeyError) error {
+	if len(left) == 0 {
+		return nil
+	}
+	return left[0]
+}

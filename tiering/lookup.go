@@ -1,0 +1,119 @@
+package tiering
+
+import (
+	"context"
+
+	"varve/broker/commitlog"
+	"varve/metastore"
+	"varve/protocol"
+	"varve/protocol/record"
+)
+
+// OffsetForTimestamp finds the first record in the remote part, at or above log
+// start, whose timestamp is ts (ms) or later. Errors are those of Read.
+func (m *Manager) OffsetForTimestamp(ctx context.Context, topicID protocol.UUID, partition int32, ts int64) (commitlog.TimestampOffset, bool, error) {
+	st, err := m.o.Meta.Tier(topicID, partition)
+	if err != nil {
+		return commitlog.TimestampOffset{}, false, err
+	}
+	for from := st.LogStart; ; {
+		row, ok, err := m.findRow(topicID, partition, from, func(r metastore.RemoteSegment) bool { return r.MaxTimestamp >= ts })
+		if err != nil || !ok {
+			return commitlog.TimestampOffset{}, false, err
+		}
+		var at commitlog.TimestampOffset
+		err = m.withSegment(ctx, topicID, partition, row.Base, func(r metastore.RemoteSegment, x *SegmentIndex) error {
+			row = r
+			c := &cursor{m: m, ctx: ctx, row: r, x: x}
+			at, ok, err = c.atTime(ts, st.LogStart)
+			return err
+		})
+		if err != nil || ok {
+			return at, ok, err
+		}
+		from = row.Next // its only such records lie below log start
+	}
+}
+
+// MaxTimestamp finds the record with the highest timestamp in the remote part, the
+// first one if several have it. Errors are those of Read.
+func (m *Manager) MaxTimestamp(ctx context.Context, topicID protocol.UUID, partition int32) (commitlog.TimestampOffset, bool, error) {
+	st, err := m.o.Meta.Tier(topicID, partition)
+	if err != nil {
+		return commitlog.TimestampOffset{}, false, err
+	}
+	best := int64(-1)
+	_, _, err = m.findRow(topicID, partition, st.LogStart, func(r metastore.RemoteSegment) bool {
+		best = max(best, r.MaxTimestamp)
+		return false
+	})
+	if err != nil || best < 0 {
+		return commitlog.TimestampOffset{}, false, err
+	}
+	return m.OffsetForTimestamp(ctx, topicID, partition, best)
+}
+
+// findRow returns the first FINISHED segment from off on that match accepts.
+func (m *Manager) findRow(topicID protocol.UUID, partition int32, off int64, match func(metastore.RemoteSegment) bool) (row metastore.RemoteSegment, ok bool, err error) {
+	err = m.o.Meta.SegmentsFrom(topicID, partition, off, func(r metastore.RemoteSegment) bool {
+		row, ok = r, match(r)
+		return !ok
+	})
+	return row, ok, err
+}
+
+// atTime finds the first record at or above logStart with a timestamp of ts or
+// later.
+func (c *cursor) atTime(ts, logStart int64) (at commitlog.TimestampOffset, ok bool, err error) {
+	var buf [record.HeaderLen]byte
+	for pos := max(c.x.positionOfTime(ts), c.x.position(logStart)); ; {
+		h, size, more, err := c.header(pos, buf[:])
+		if err != nil || !more {
+			return at, false, err
+		}
+		if h.MaxTimestamp() >= ts && h.LastOffset() >= logStart {
+			b, err := c.batch(pos, size)
+			if err != nil {
+				return at, false, err
+			}
+			if at, ok, err = firstAt(b, ts, logStart); err != nil || ok {
+				return at, ok, err
+			}
+		}
+		pos += size
+		clear(c.held) // a long scan must not hold the whole segment
+	}
+}
+
+// firstAt finds the record in one batch.
+func firstAt(b record.Batch, ts, logStart int64) (at commitlog.TimestampOffset, ok bool, err error) {
+	it := b.Records()
+	defer it.Close()
+	for it.Next() {
+		if r := it.Record(); r.Timestamp >= ts && r.Offset >= logStart {
+			return commitlog.TimestampOffset{Timestamp: r.Timestamp, Offset: r.Offset, LeaderEpoch: b.LeaderEpoch()}, true, nil
+		}
+	}
+	return at, false, it.Err()
+}
+
+// Tail returns where a log that has nothing local starts: the tier's end, the
+// epochs that lead there and the producer state at that offset, which is nil when
+// the tier is empty. Errors are those of Read.
+func (m *Manager) Tail(ctx context.Context, topicID protocol.UUID, partition int32) (next int64, epochs []commitlog.EpochStart, producerSnapshot []byte, err error) {
+	st, err := m.o.Meta.Tier(topicID, partition)
+	if err != nil {
+		return 0, nil, nil, err
+	}
+	for _, e := range st.Epochs {
+		epochs = append(epochs, commitlog.EpochStart{Epoch: e.Epoch, Start: e.Start})
+	}
+	if _, ok, err := m.o.Meta.SegmentAt(topicID, partition, st.End-1); err != nil || !ok {
+		return st.End, epochs, nil, err
+	}
+	err = m.withSegment(ctx, topicID, partition, st.End-1, func(_ metastore.RemoteSegment, x *SegmentIndex) error {
+		producerSnapshot = x.ProducerSnapshot
+		return nil
+	})
+	return st.End, epochs, producerSnapshot, err
+}

@@ -1,0 +1,373 @@
+package tiering
+
+import (
+	"context"
+	"errors"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"varve/protocol"
+)
+
+// Manager settles the partitions that this broker leads and reads from the tier.
+// All methods are safe for concurrent use.
+type Manager struct {
+	o        Options
+	location string // what rows say: where the store is and the folder in it
+	ownerKey string
+	clock    clockGuard
+	cache    *chunkCache
+	indexes  *indexCache
+	fills    *filler
+	seq      sequence
+	wake     chan struct{} // something was queued or a slot came free
+
+	mu         sync.Mutex
+	ownerEpoch int64 // epoch of our owner object, 0 = not seen yet
+	ownerErr   error
+	clockErr   error
+	parts      map[partKey]*part
+	queue      []*part // partitions to look at for uploads, each at most once
+	tasks      map[*task]struct{}
+	gcErr      error
+	journalErr error
+}
+
+type partKey struct {
+	topic     protocol.UUID
+	partition int32
+}
+
+// part is a led partition. Its fields are guarded by Manager.mu.
+type part struct {
+	Partition
+	key       partKey
+	queued    bool
+	again     bool // nudged while a task was at work
+	swept     bool // no attempt of unknown outcome is left in STARTED
+	task      *task
+	fails     int
+	notBefore time.Time // of the next upload, after a failure
+	lastErr   error
+	lastErrAt time.Time
+}
+
+// task is one worker busy with one partition's uploads.
+type task struct {
+	part     *part
+	started  time.Time
+	deadline time.Time
+	cancel   context.CancelFunc
+	freed    bool // given up by the watchdog: its slot and partition are no longer its
+}
+
+// Bounds of one step each.
+const (
+	metaDeadline     = 30 * time.Second
+	deleteDeadline   = 60 * time.Second // of one batch of deletes
+	journalDeadline  = 60 * time.Second
+	stuckGrace       = 30 * time.Second // after a task's deadline, before it is given up
+	maxBackoff       = 10 * time.Minute
+	maxStuckTasks    = 16 // given-up tasks that may still be out there
+	maxUploadsInTask = 8  // segments in a row before other partitions have their turn
+	shutdownWait     = 5 * time.Second
+)
+
+// New returns a Manager. It empties the cache file; nothing else is touched before
+// Run.
+func New(o Options) (*Manager, error) {
+	o = o.withDefaults()
+	if o.Store == nil || o.Meta == nil || o.ClusterID == "" || strings.Contains(o.ClusterID, "/") {
+		return nil, &protocol.InvariantError{What: "tiering needs a store, a metastore and a cluster id"}
+	}
+	o.Prefix = strings.Trim(path.Clean("/"+o.Prefix), "/")
+	cache, err := openCache(o.CacheDir, o.CacheBytes)
+	if err != nil {
+		return nil, err
+	}
+	m := &Manager{
+		o: o, location: o.Location, ownerKey: ownerKey(o.Prefix, o.ClusterID),
+		cache: cache, indexes: newIndexCache(), fills: newFiller(),
+		wake: make(chan struct{}, 1), parts: map[partKey]*part{}, tasks: map[*task]struct{}{},
+	}
+	if o.Prefix != "" {
+		m.location += "#" + o.Prefix
+	}
+	return m, nil
+}
+
+// Lead starts to settle p, or takes note of a new leadership over it.
+func (m *Manager) Lead(p Partition) {
+	k := partKey{p.TopicID(), p.Index()}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if old := m.parts[k]; old != nil {
+		m.dropLocked(old)
+	}
+	pt := &part{Partition: p, key: k}
+	m.parts[k] = pt
+	m.enqueueLocked(pt)
+}
+
+// Unlead ends the settling of a partition; a step under way is cancelled.
+func (m *Manager) Unlead(topicID protocol.UUID, partition int32) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if old := m.parts[partKey{topicID, partition}]; old != nil {
+		m.dropLocked(old)
+	}
+}
+
+func (m *Manager) dropLocked(pt *part) {
+	delete(m.parts, pt.key)
+	if pt.task != nil {
+		pt.task.cancel()
+	}
+}
+
+// Nudge says that a segment of the partition has sealed or become stable.
+func (m *Manager) Nudge(topicID protocol.UUID, partition int32) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if pt := m.parts[partKey{topicID, partition}]; pt != nil {
+		m.enqueueLocked(pt)
+	}
+}
+
+func (m *Manager) enqueueLocked(pt *part) {
+	switch {
+	case pt.task != nil:
+		pt.again = true
+	case pt.queued || m.o.Now().Before(pt.notBefore):
+	default:
+		pt.queued = true
+		m.queue = append(m.queue, pt)
+		m.wakeUp()
+	}
+}
+
+func (m *Manager) wakeUp() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run works until ctx ends and owns all goroutines of the Manager. It returns nil
+// then, or the error that makes work impossible: *OwnerError.
+func (m *Manager) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var loops, tasks sync.WaitGroup
+	var foreign *OwnerError
+	loops.Go(func() { m.dispatch(ctx, &tasks) })
+	loops.Go(func() {
+		m.every(ctx, m.o.TaskIntervalMs, func() {
+			if err := m.tick(ctx); errors.As(err, &foreign) {
+				cancel()
+			}
+		})
+	})
+	loops.Go(func() { m.every(ctx, m.o.TaskIntervalMs, func() { m.retainAll(ctx) }) })
+	loops.Go(func() { m.every(ctx, m.o.TaskIntervalMs, func() { m.note(&m.gcErr, m.collect(ctx)) }) })
+	loops.Go(func() { m.every(ctx, m.o.JournalIntervalMs, func() { m.note(&m.journalErr, m.journalAll(ctx)) }) })
+	loops.Wait()
+	m.fills.close()
+	m.waitTasks(&tasks)
+	m.cache.close()
+	if foreign != nil {
+		return foreign
+	}
+	return nil
+}
+
+// waitTasks waits for the workers, but not for ever for one that a store holds
+// although its context has ended.
+func (m *Manager) waitTasks(tasks *sync.WaitGroup) {
+	done := make(chan struct{})
+	var w sync.WaitGroup
+	w.Go(func() { tasks.Wait(); close(done) })
+	select {
+	case <-done:
+	case <-time.After(shutdownWait):
+	}
+}
+
+// every calls fn now and then after each interval until ctx ends.
+func (m *Manager) every(ctx context.Context, intervalMs int64, fn func()) {
+	t := time.NewTicker(time.Duration(intervalMs) * time.Millisecond)
+	defer t.Stop()
+	for {
+		fn()
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (m *Manager) note(dst *error, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	*dst = err
+}
+
+// tick looks at the clocks, claims the prefix if that is still to do, frees stuck
+// partitions and queues all others.
+func (m *Manager) tick(ctx context.Context) error {
+	m.readClock()
+	m.watch()
+	m.mu.Lock()
+	for _, pt := range m.parts {
+		m.enqueueLocked(pt)
+	}
+	claimed := m.ownerEpoch != 0
+	m.mu.Unlock()
+	if claimed {
+		return nil
+	}
+	octx, cancel := context.WithTimeout(ctx, metaDeadline)
+	defer cancel()
+	err := m.ClaimOwner(octx)
+	m.note(&m.ownerErr, err)
+	m.wakeUp()
+	return err
+}
+
+// readClock says whether deleting by age is allowed now.
+func (m *Manager) readClock() error {
+	err := m.clock.observe(m.o.Now(), m.o.Boottime())
+	m.mu.Lock()
+	changed := (err == nil) != (m.clockErr == nil)
+	m.clockErr = err
+	m.mu.Unlock()
+	if changed {
+		m.o.Events.Emit(ClockJudged{Err: err})
+	}
+	return err
+}
+
+// dispatch starts a worker for each queued partition, within the bound.
+func (m *Manager) dispatch(ctx context.Context, tasks *sync.WaitGroup) {
+	for {
+		for m.startNext(ctx, tasks) {
+		}
+		select {
+		case <-m.wake:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (m *Manager) startNext(ctx context.Context, tasks *sync.WaitGroup) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	busy := 0
+	for t := range m.tasks {
+		if !t.freed {
+			busy++
+		}
+	}
+	if len(m.queue) == 0 || busy >= m.o.Concurrency || m.ownerEpoch == 0 || ctx.Err() != nil {
+		return false
+	}
+	pt := m.queue[0]
+	m.queue = slices.Delete(m.queue, 0, 1)
+	pt.queued = false
+	if m.parts[pt.key] != pt {
+		return true
+	}
+	now := m.o.Now()
+	limit := time.Duration(m.o.UploadDeadlineMs) * time.Millisecond * maxUploadsInTask
+	tctx, cancel := context.WithTimeout(ctx, limit)
+	t := &task{part: pt, started: now, deadline: now.Add(limit), cancel: cancel}
+	pt.task, pt.again = t, false
+	m.tasks[t] = struct{}{}
+	tasks.Go(func() {
+		defer cancel()
+		more, err := m.uploadSome(tctx, t)
+		m.finish(t, more, err)
+	})
+	return true
+}
+
+// finish books the end of a task.
+func (m *Manager) finish(t *task, more bool, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.tasks, t)
+	if t.freed {
+		return
+	}
+	pt := t.part
+	pt.task = nil
+	m.bookLocked(pt, err)
+	if m.parts[pt.key] == pt && (more || pt.again) {
+		m.enqueueLocked(pt)
+	}
+	m.wakeUp()
+}
+
+// bookLocked remembers how an attempt ended and when the next may come.
+func (m *Manager) bookLocked(pt *part, err error) {
+	if err == nil {
+		pt.fails, pt.notBefore, pt.lastErr = 0, time.Time{}, nil
+		return
+	}
+	now := m.o.Now()
+	wait := time.Duration(m.o.TaskIntervalMs) * time.Millisecond << min(pt.fails, 10)
+	pt.fails++
+	pt.notBefore = now.Add(min(wait, maxBackoff))
+	pt.lastErr, pt.lastErrAt = err, now
+}
+
+// step moves the watchdog's deadline: the task has until then to take its next one.
+func (m *Manager) step(t *task, limit time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t.deadline = m.o.Now().Add(limit)
+}
+
+// watch gives up tasks that are past their deadline although their context has
+// ended, so that one call that never returns neither stops its partition nor takes
+// a slot for ever. What such a task still does is harmless: its segment id goes to
+// DELETE_STARTED with the next attempt.
+func (m *Manager) watch() {
+	m.mu.Lock()
+	var stuck []PartitionStuck
+	freed := 0
+	for t := range m.tasks {
+		if t.freed {
+			freed++
+		}
+	}
+	now := m.o.Now()
+	for t := range m.tasks {
+		if t.freed || now.Before(t.deadline) {
+			continue
+		}
+		t.cancel()
+		if now.Before(t.deadline.Add(stuckGrace)) || freed >= maxStuckTasks {
+			continue
+		}
+		freed++
+		t.freed = true
+		pt := t.part
+		pt.task = nil
+		m.bookLocked(pt, errStuck)
+		pt.notBefore = time.Time{}
+		stuck = append(stuck, PartitionStuck{Topic: pt.Topic(), Partition: pt.Index(), ForMs: now.Sub(t.started).Milliseconds()})
+	}
+	m.mu.Unlock()
+	for _, e := range stuck {
+		m.o.Events.Emit(e)
+	}
+	m.wakeUp()
+}
+
+var errStuck = errors.New("an upload did not return by its deadline and was given up")

@@ -1,0 +1,165 @@
+package tiering
+
+import (
+	"context"
+	"time"
+
+	"varve/broker/commitlog"
+	"varve/metastore"
+	"varve/metastore/metapb"
+	"varve/protocol"
+	"varve/protocol/event"
+	"varve/tiering/objstore"
+)
+
+// Partition is what a leader replica shows of itself. All methods may be called
+// at any time and must not block.
+type Partition interface {
+	TopicID() protocol.UUID
+	Topic() string
+	Index() int32
+	LeaderEpoch() int32
+	Log() *commitlog.Log
+	LastStable() int64 // nothing at or above it is uploaded
+	TierConfig() TierConfig
+	LogStartMoved(off int64) // the metastore has it; the replica applies it
+}
+
+// TierConfig is the part of a topic's config that rules its settling. Times are
+// in milliseconds, sizes in bytes, -1 is no limit.
+type TierConfig struct {
+	RetentionMs         int64
+	RetentionBytes      int64
+	LocalRetentionMs    int64 // resolved: -2 is already replaced
+	LocalRetentionBytes int64
+	CopyDisable         bool // remote.log.copy.disable (KIP-950)
+	UploadMaxLagMs      int64
+	Configs             map[string]string // overrides, written into footers
+}
+
+// Meta is the metastore as tiering sees it; *metastore.Store satisfies it. Reads
+// answer from this node's applied state, writes return after commit and local
+// apply.
+type Meta interface {
+	IsController() bool
+	SegmentStart(ctx context.Context, s metastore.RemoteSegment, broker int32) error
+	SegmentFinish(ctx context.Context, s metastore.RemoteSegment) (metastore.SegmentState, error)
+	SegmentsDelete(ctx context.Context, topicID protocol.UUID, partition, leaderEpoch int32, ids []protocol.UUID) error
+	SegmentsGone(ctx context.Context, ids ...protocol.UUID) error
+	AdvanceLogStart(ctx context.Context, topicID protocol.UUID, partition, leaderEpoch int32, off int64) error
+	Tier(topicID protocol.UUID, partition int32) (metastore.TierState, error)
+	SegmentAt(topicID protocol.UUID, partition int32, off int64) (metastore.RemoteSegment, bool, error)
+	SegmentsFrom(topicID protocol.UUID, partition int32, off int64, fn func(metastore.RemoteSegment) bool) error
+	PendingSegments(after metastore.Cursor, limit int) ([]metastore.RemoteSegment, metastore.Cursor, error)
+	PendingOf(topicID protocol.UUID, partition int32) ([]metastore.RemoteSegment, error)
+	JournalPending(maxEntries int) (entries []*metapb.JournalEntry, first, last uint64, err error)
+	JournalClear(ctx context.Context, through uint64) error
+	JournaledThrough() uint64
+}
+
+// Options configure a Manager. Zero values of bounds and times take the defaults
+// named beside them.
+type Options struct {
+	Store     objstore.Store
+	Location  string // canonical URL of the store, kept in each row
+	Prefix    string // folder inside the store, without slashes at its ends; may be empty
+	Meta      Meta
+	ClusterID string
+	BrokerID  int32
+
+	CacheDir   string // holds one file of chunks; "" = no cache
+	CacheBytes int64  // bound of that file; below one chunk = no cache
+
+	DeleteDelayMs     int64 // between DELETE_STARTED and the deletion of an object; 0 = none
+	UploadDeadlineMs  int64 // from STARTED to FINISHED; 600000
+	TaskIntervalMs    int64 // between two looks at a partition; 30000 (remote.log.manager.task.interval.ms)
+	JournalIntervalMs int64 // between two journal objects; 10000
+	Concurrency       int   // partitions worked on at once; 4
+
+	Now       func() time.Time        // time.Now
+	Boottime  func() time.Duration    // CLOCK_BOOTTIME
+	Events    event.Sink              // may be nil
+	Failpoint func(name string) error // called between any two steps; may be nil. Its error ends the step as a crash would
+}
+
+// ReadRequest asks for batches in the remote part of a partition.
+type ReadRequest struct {
+	TopicID       protocol.UUID
+	Partition     int32
+	Offset        int64
+	MaxBytes      int
+	MinOne        bool // return the first batch even if it is larger than MaxBytes
+	ReadCommitted bool // fill Aborted
+}
+
+// ReadResult is a run of whole batches, the first of which holds the offset asked
+// for. Its spans are in memory and checked.
+type ReadResult struct {
+	Spans      []protocol.Span
+	NextOffset int64 // first offset after the last batch, or the request's when there is none
+	Aborted    []commitlog.AbortedTxn
+}
+
+// Status is what `varve tier status` shows.
+type Status struct {
+	Location   string
+	Errors     []string // of the owner object, the clock, deletion and the journal; empty when all is well
+	Partitions []PartitionStatus
+	Cache      CacheStatus
+	Store      any // the Snapshot of a counting store, nil when it does not count
+}
+
+// PartitionStatus tells how one led partition has settled. Sizes are in bytes.
+type PartitionStatus struct {
+	Topic       string
+	TopicID     protocol.UUID
+	Partition   int32
+	LogStart    int64
+	TierStart   int64 // first offset that is in the tier
+	TierEnd     int64 // first offset that is not yet
+	Segments    int64
+	Bytes       int64
+	LocalStart  int64
+	LocalEnd    int64
+	LocalBytes  int64
+	LagBytes    int64 // local bytes of segments not in the tier
+	LagOffsets  int64
+	LastError   string // "" when the last attempt went well
+	LastErrorMs int64
+}
+
+// CacheStatus tells how the chunk cache does.
+type CacheStatus struct {
+	CapacityBytes, UsedBytes int64
+	Hits, Misses             uint64 // chunks
+	CorruptChunks            uint64 // found on disk and fetched again
+}
+
+// Defaults of Options.
+const (
+	defaultUploadDeadlineMs  = 600_000
+	defaultTaskIntervalMs    = 30_000
+	defaultJournalIntervalMs = 10_000
+	defaultConcurrency       = 4
+)
+
+func (o Options) withDefaults() Options {
+	or := func(v *int64, d int64) {
+		if *v <= 0 {
+			*v = d
+		}
+	}
+	or(&o.UploadDeadlineMs, defaultUploadDeadlineMs)
+	or(&o.TaskIntervalMs, defaultTaskIntervalMs)
+	or(&o.JournalIntervalMs, defaultJournalIntervalMs)
+	if o.Concurrency <= 0 {
+		o.Concurrency = defaultConcurrency
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Boottime == nil {
+		o.Boottime = bootTime
+	}
+	return o
+}

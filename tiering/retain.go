@@ -1,0 +1,296 @@
+package tiering
+
+import (
+	"context"
+	"errors"
+
+	"varve/broker/commitlog"
+	"varve/metastore"
+	"varve/protocol"
+)
+
+// maxSegmentIDs bounds the ids of one SegmentsDelete or SegmentsGone command.
+const maxSegmentIDs = 1000
+
+// retainAll walks over the led partitions: seals by age, moves log starts, frees
+// local segments. It only talks to the local log and the metastore; when the
+// latter does not answer, the rest waits for the next round.
+func (m *Manager) retainAll(ctx context.Context) {
+	clockErr := m.readClock()
+	m.mu.Lock()
+	parts := make([]*part, 0, len(m.parts))
+	for _, pt := range m.parts {
+		parts = append(parts, pt)
+	}
+	m.mu.Unlock()
+	for _, pt := range parts {
+		if ctx.Err() != nil {
+			return
+		}
+		err := m.retainPart(ctx, pt, clockErr == nil)
+		if err != nil && ctx.Err() == nil {
+			m.noteRetain(pt, err)
+		}
+		if errors.Is(err, context.DeadlineExceeded) {
+			return
+		}
+	}
+}
+
+func (m *Manager) noteRetain(pt *part, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	pt.lastErr, pt.lastErrAt = err, m.o.Now()
+}
+
+// retainPart does one partition; age says whether the clock may be trusted.
+func (m *Manager) retainPart(ctx context.Context, pt *part, age bool) error {
+	if err := m.seal(pt); err != nil {
+		return err
+	}
+	if age {
+		if err := m.retainTotal(ctx, pt); err != nil {
+			return err
+		}
+	}
+	return m.retainLocal(pt)
+}
+
+// seal rolls the active segment so that the tier does not lag by more than
+// varve.tier.upload.max.lag.ms, the time between two rounds included, and when
+// all of it is past local retention, so that it can be freed.
+func (m *Manager) seal(pt *part) error {
+	cfg, log, now := pt.TierConfig(), pt.Log(), m.o.Now()
+	segs, err := log.Segments()
+	if err != nil || len(segs) == 0 {
+		return err
+	}
+	active := segs[len(segs)-1]
+	if active.Next == active.Base {
+		return nil
+	}
+	rolled := false
+	if cfg.UploadMaxLagMs > 0 && !cfg.CopyDisable {
+		maxAge := max(cfg.UploadMaxLagMs-m.o.TaskIntervalMs, cfg.UploadMaxLagMs/2)
+		if now.UnixMilli()-active.CreatedMs >= maxAge {
+			if err := m.fail(fpRollAge); err != nil {
+				return err
+			}
+			if rolled, err = log.MaybeRoll(now, maxAge); err != nil {
+				return err
+			}
+		}
+	}
+	if ms, _ := localLimits(cfg); !rolled && ms >= 0 && active.MaxTimestamp < now.UnixMilli()-ms {
+		if err := m.fail(fpLocalRoll); err != nil {
+			return err
+		}
+		if err := log.Roll(); err != nil {
+			return err
+		}
+		rolled = true
+	}
+	if rolled {
+		m.Nudge(pt.key.topic, pt.key.partition)
+	}
+	return nil
+}
+
+// localLimits are the bounds of the local log: total retention's when nothing is
+// copied any more (KIP-950).
+func localLimits(cfg TierConfig) (ms, bytes int64) {
+	if cfg.CopyDisable {
+		return cfg.RetentionMs, cfg.RetentionBytes
+	}
+	return cfg.LocalRetentionMs, cfg.LocalRetentionBytes
+}
+
+// retainLocal frees local segments that are in the tier, or below log start, and
+// past local retention.
+func (m *Manager) retainLocal(pt *part) error {
+	st, err := m.o.Meta.Tier(pt.key.topic, pt.key.partition)
+	if err != nil {
+		return err
+	}
+	log := pt.Log()
+	segs, err := log.Segments()
+	if err != nil {
+		return err
+	}
+	ms, bytes := localLimits(pt.TierConfig())
+	cut := localCut(segs, st, ms, bytes, m.o.Now().UnixMilli())
+	if cut <= log.LocalStart() {
+		return nil
+	}
+	if err := m.fail(fpLocalFree); err != nil {
+		return err
+	}
+	freed, err := log.FreeBelow(cut)
+	if err != nil {
+		return err
+	}
+	m.o.Events.Emit(LocalFreed{Topic: pt.Topic(), Partition: pt.Index(), Below: cut, Bytes: freed})
+	return m.fail(fpLocalDone)
+}
+
+// localCut says below which offset local segments go. It is 0 when none does.
+func localCut(segs []commitlog.SegmentInfo, st metastore.TierState, ms, bytes, nowMs int64) (cut int64) {
+	var total int64
+	for _, s := range segs {
+		total += s.SizeBytes
+	}
+	for _, s := range segs {
+		switch {
+		case !s.Sealed:
+			return cut
+		case s.Next <= st.LogStart:
+		case s.Next > st.End:
+			return cut
+		case ms >= 0 && s.MaxTimestamp < nowMs-ms:
+		case bytes >= 0 && total-bytes >= s.SizeBytes:
+		default:
+			return cut
+		}
+		total -= s.SizeBytes
+		cut = s.Next
+	}
+	return cut
+}
+
+// retainTotal moves log start past segments that total retention gives up, first
+// in the metastore, and then their rows to DELETE_STARTED. Objects go later, by
+// collect.
+func (m *Manager) retainTotal(ctx context.Context, pt *part) error {
+	epoch := pt.LeaderEpoch()
+	st, err := m.o.Meta.Tier(pt.key.topic, pt.key.partition)
+	if err != nil {
+		return err
+	}
+	if pt.Log().LogStart() < st.LogStart {
+		pt.LogStartMoved(st.LogStart) // it stopped between the two
+	}
+	segs, err := pt.Log().Segments()
+	if err != nil {
+		return err
+	}
+	plan := newRetentionPlan(st, segs, pt.TierConfig(), m.o.Now().UnixMilli())
+	err = m.o.Meta.SegmentsFrom(pt.key.topic, pt.key.partition, 0, plan.remote)
+	if err != nil {
+		return err
+	}
+	plan.local(segs, pt.LastStable())
+	if plan.start > st.LogStart {
+		if err := m.advance(ctx, pt, epoch, plan.start); err != nil {
+			return err
+		}
+	}
+	if len(plan.ids) == 0 {
+		return nil
+	}
+	if err := m.fail(fpSegsDelete); err != nil {
+		return err
+	}
+	if err := m.segmentsDelete(ctx, pt, epoch, plan.ids); err != nil {
+		return err
+	}
+	return m.fail(fpSegsDone)
+}
+
+// advance moves log start: in the metastore, then at the replica.
+func (m *Manager) advance(ctx context.Context, pt *part, epoch int32, off int64) error {
+	if err := m.fail(fpStartAdvance); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, metaDeadline)
+	defer cancel()
+	if err := m.o.Meta.AdvanceLogStart(ctx, pt.key.topic, pt.key.partition, epoch, off); err != nil {
+		return err
+	}
+	if err := m.fail(fpStartApply); err != nil {
+		return err
+	}
+	pt.LogStartMoved(off)
+	m.o.Events.Emit(LogStartMoved{Topic: pt.Topic(), Partition: pt.Index(), Offset: off})
+	return nil
+}
+
+// retentionPlan decides, oldest first, what total retention gives up. Each byte
+// counts once: the tier's, plus those of local segments that begin at or above its
+// end. A segment goes by size only when what remains is still at least
+// retention.bytes. The first segment that stays ends the plan.
+type retentionPlan struct {
+	start   int64 // new log start
+	ids     []protocol.UUID
+	excess  int64 // bytes above retention.bytes
+	bySize  bool
+	before  int64 // ms; segments whose newest record is older go
+	byTime  bool
+	tierEnd int64
+	full    bool // reached a segment that stays, or the bound of one round
+}
+
+func newRetentionPlan(st metastore.TierState, segs []commitlog.SegmentInfo, cfg TierConfig, nowMs int64) *retentionPlan {
+	p := &retentionPlan{start: st.LogStart, tierEnd: st.End, bySize: cfg.RetentionBytes >= 0, byTime: cfg.RetentionMs >= 0}
+	p.before = nowMs - cfg.RetentionMs
+	p.excess = st.Bytes - cfg.RetentionBytes
+	for _, s := range segs {
+		if s.Base >= st.End {
+			p.excess += s.SizeBytes
+		}
+	}
+	return p
+}
+
+// takes says whether a segment goes, and books it.
+func (p *retentionPlan) takes(bytes, maxTimestamp int64) bool {
+	if !(p.byTime && maxTimestamp < p.before) && !(p.bySize && bytes > 0 && p.excess >= bytes) {
+		return false
+	}
+	p.excess -= bytes
+	return true
+}
+
+// remote takes the FINISHED segments in order; false ends the walk.
+func (p *retentionPlan) remote(r metastore.RemoteSegment) bool {
+	ts := r.MaxTimestamp
+	if ts < 0 {
+		ts = r.StartTimeMs // no record has a time: the upload's
+	}
+	switch {
+	case len(p.ids) == maxSegmentIDs:
+		p.full = true
+	case r.Next <= p.start: // below log start already, by an earlier round or DeleteRecords
+		p.excess -= r.LogBytes
+		p.ids = append(p.ids, r.ID)
+	case p.takes(r.LogBytes, ts):
+		p.start = r.Next
+		p.ids = append(p.ids, r.ID)
+	default:
+		p.full = true
+	}
+	return !p.full
+}
+
+// local goes on with sealed, committed segments that are not in the tier.
+func (p *retentionPlan) local(segs []commitlog.SegmentInfo, lastStable int64) {
+	for _, s := range segs {
+		if p.full || !s.Sealed || s.Next > lastStable {
+			return
+		}
+		if s.Next <= p.start || s.Next <= p.tierEnd {
+			continue
+		}
+		bytes := s.SizeBytes
+		if s.Base < p.tierEnd {
+			bytes = 0 // partly in the tier, counted there: it goes by time only
+		}
+		ts := s.MaxTimestamp
+		if ts < 0 {
+			ts = s.CreatedMs
+		}
+		if !p.takes(bytes, ts) {
+			return
+		}
+		p.start = s.Next
+	}
+}
