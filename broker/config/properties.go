@@ -69,9 +69,12 @@ func logicalLines(text string) []logicalLine {
 		}
 		more := trailingBackslashes(raw)%2 == 1
 		raw = raw[:len(raw)-b2i(more)]
-		if continued {
+		switch {
+		case continued:
 			lines[len(lines)-1].text += raw
-		} else {
+		case raw == "": // a lone backslash: the next line begins afresh
+			continue
+		default:
 			lines = append(lines, logicalLine{raw, i + 1})
 		}
 		continued = more

@@ -23,6 +23,7 @@ func TestParseProperties(t *testing.T) {
 		{"ISO-8859-1", "a=\xe9\n", []property{{"a", "é", 1}}},
 		{"byte order mark", "\ufeffa=1", []property{{"a", "1", 1}}},
 		{"backslash at the very end", `a=1\`, []property{{"a", "1", 1}}},
+		{"lone backslash", "\\\n#x\n \\\n a=1", []property{{"a", "1", 4}}},
 		{"empty key", "=1", []property{{"", "1", 1}}},
 	} {
 		got, err := parseProperties([]byte(tc.in))
