@@ -3,6 +3,8 @@ package objstore
 import (
 	"context"
 	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // OpenOptions are the parts of a store that its URL does not say. The zero value is
@@ -38,6 +40,14 @@ func Open(ctx context.Context, rawURL string, o OpenOptions) (Store, error) {
 	return WithRetry(s, o.Retry), nil
 }
 
-func openDriver(_ context.Context, u URL, o OpenOptions) (Store, error) {
+func openDriver(ctx context.Context, u URL, o OpenOptions) (Store, error) {
+	switch u.Scheme {
+	case "dir":
+		return NewDir(vfs.Default, u.Path), nil
+	case "s3":
+		return newS3(ctx, u, o)
+	case "minio":
+		return newMinio(u, o)
+	}
 	return NewMem(o.Now), nil
 }
