@@ -1,0 +1,135 @@
+package metastore
+
+import (
+	"encoding/binary"
+
+	"google.golang.org/protobuf/proto"
+
+	"varve/metastore/metapb"
+	"varve/protocol"
+)
+
+// DefaultJournalEntries is how many entries the outbox holds before topic and config changes are refused with PolicyViolation. At twice
+// as many, FINISHED, REPLACE and deletions are refused with ThrottlingQuotaExceeded and stay as they were, to be tried again. Log-start
+// moves are always taken: there is at most one per partition.
+const DefaultJournalEntries = 100_000
+
+// record adds to the entry of this command.
+func (t *tx) record(r *metapb.JournalRecord) {
+	if t.img.cluster.Journal {
+		t.records = append(t.records, r)
+	}
+}
+
+func (t *tx) journalHasRoom() error {
+	if t.img.cluster.Journal && t.img.cluster.JournalEntries >= t.journalLimit {
+		return protocol.Errorf(protocol.PolicyViolation,
+			"the metadata journal has %d entries that the object store has not taken: no topic or config changes until it does", t.img.cluster.JournalEntries)
+	}
+	return nil
+}
+
+func (t *tx) journalTakesSegments() error {
+	if t.img.cluster.Journal && t.img.cluster.JournalEntries >= 2*t.journalLimit {
+		return protocol.Errorf(protocol.ThrottlingQuotaExceeded,
+			"the metadata journal has %d entries that the object store has not taken: try again later", t.img.cluster.JournalEntries)
+	}
+	return nil
+}
+
+// flushJournal queues the entry of this command under its Raft index.
+func (t *tx) flushJournal() {
+	if len(t.records) == 0 {
+		return
+	}
+	t.setProto(u64Key(nsJournal, t.index), &metapb.JournalEntry{Index: t.index, TimeMs: t.timeMs, Records: t.records})
+	t.img.cluster.JournalEntries++
+}
+
+// recordLogStart queues a log-start move and takes back the one of the same partition that still waits. Records of deletions carry
+// the log start of their own time, so the journal makes sense at every index nevertheless.
+func (t *tx) recordLogStart(topic protocol.UUID, partition int32, off int64) {
+	if !t.img.cluster.Journal {
+		return
+	}
+	at := partKey(nsLogStartAt, topic, partition)
+	if b := t.get(at); len(b) == 8 {
+		old := u64Key(nsJournal, binary.BigEndian.Uint64(b))
+		if t.get(old) != nil {
+			t.del(old)
+			t.img.cluster.JournalEntries--
+		}
+	}
+	t.set(at, binary.BigEndian.AppendUint64(nil, t.index))
+	t.record(&metapb.JournalRecord{Body: &metapb.JournalRecord_LogStart{LogStart: &metapb.LogStartMoved{
+		TopicId: topic[:], Partition: partition, LogStart: off,
+	}}})
+}
+
+func (t *tx) journalClear(c *metapb.JournalClear) (Result, error) {
+	through := c.GetThrough()
+	if through >= t.index {
+		return Result{}, protocol.Errorf(protocol.InvalidRequest, "journal cleared through %d at index %d", through, t.index)
+	}
+	if through <= t.img.cluster.JournaledThrough {
+		return Result{}, nil
+	}
+	t.dropJournal(through)
+	t.img.cluster.JournaledThrough = through
+	return Result{}, nil
+}
+
+// dropJournal removes the entries up to an index, with the places of log-start moves that point to them.
+func (t *tx) dropJournal(through uint64) {
+	var gone [][]byte
+	var entries int64
+	t.scan([]byte{nsJournal}, nil, func(key, value []byte) bool {
+		if binary.BigEndian.Uint64(key[1:]) > through {
+			return false
+		}
+		entries++
+		e := &metapb.JournalEntry{}
+		if err := proto.Unmarshal(value, e); err != nil {
+			t.fail(&protocol.CorruptionError{Where: "metastore journal entry", What: err.Error()})
+			return false
+		}
+		for _, r := range e.Records {
+			if m := r.GetLogStart(); m != nil {
+				if id, ok := uuidOf(m.TopicId); ok {
+					gone = append(gone, partKey(nsLogStartAt, id, m.Partition))
+				}
+			}
+		}
+		return true
+	})
+	for _, key := range gone {
+		t.del(key)
+	}
+	t.fail(t.batch.DeleteRange([]byte{nsJournal}, u64Key(nsJournal, through+1), nil))
+	t.img.cluster.JournalEntries -= entries
+}
+
+// journalSwitch turns the outbox on or off. What is queued is dropped when it goes off: nobody would take it. When it goes on, the first
+// entry restates all topics and configs.
+func (t *tx) journalSwitch(c *metapb.JournalSwitch) (Result, error) {
+	on := c.GetEnabled()
+	if on == t.img.cluster.Journal {
+		return Result{}, nil
+	}
+	if !on {
+		t.dropJournal(t.index)
+		t.img.cluster.Journal = false
+		return Result{}, nil
+	}
+	t.img.cluster.Journal = true
+	t.record(&metapb.JournalRecord{Body: &metapb.JournalRecord_Restated{Restated: &metapb.Restated{Topics: int32(t.img.TopicCount())}}})
+	for topic := range t.img.Topics() {
+		t.record(topicRecord(topic))
+	}
+	for it := t.img.configs.Iterator(); !it.Done(); {
+		name, bc, _ := it.Next()
+		t.record(brokerConfigRecord(name, bc.Configs))
+	}
+	t.record(&metapb.JournalRecord{Body: &metapb.JournalRecord_ProducerIds{ProducerIds: &metapb.ProducerIds{Next: t.img.cluster.NextProducerID}}})
+	return Result{}, nil
+}

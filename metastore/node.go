@@ -1,0 +1,289 @@
+package metastore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+	wal "github.com/hashicorp/raft-wal"
+
+	"varve/metastore/metapb"
+	"varve/protocol"
+	"varve/protocol/event"
+)
+
+// Sizes and times of the node. A sole voter waits for nobody, so its timeouts only cost start time.
+const (
+	memTableBytes     = 4 << 20
+	cacheBytes        = 8 << 20
+	maxOpenTables     = 256
+	walSegmentBytes   = 8 << 20
+	snapshotsKept     = 2
+	snapshotEntries   = 16384
+	trailingEntries   = 4096
+	maxAppendEntries  = 256
+	soleTimeout       = 10 * time.Millisecond
+	clusterTimeout    = time.Second
+	leaseTimeout      = 500 * time.Millisecond
+	barrierTimeout    = 10 * time.Second
+	retryInterval     = time.Second
+	notifyQueueLength = 16
+)
+
+// openPebble opens one state folder. Pebble has no log of its own: the Raft log holds every command that is not in its tables yet, and a
+// batch reaches the tables whole or not at all.
+func openPebble(f *folder, name string, events event.Sink) (*handle, error) {
+	cache := pebble.NewCache(cacheBytes)
+	defer cache.Unref()
+	log := storageLog{events}
+	db, err := pebble.Open(f.path(name), &pebble.Options{
+		FS: f.fs, Cache: cache, MemTableSize: memTableBytes, MaxOpenFiles: maxOpenTables, DisableWAL: true,
+		FormatMajorVersion: pebble.FormatTableFormatV6, Logger: log,
+		CompactionConcurrencyRange: func() (int, int) { return 1, 1 },
+		EventListener:              &pebble.EventListener{BackgroundError: func(err error) { log.Errorf("background: %v", err) }},
+	})
+	if err != nil {
+		if errors.Is(err, pebble.ErrCorruption) {
+			err = errors.Join(&protocol.CorruptionError{Where: f.path(name), What: err.Error()}, err)
+		}
+		return nil, err
+	}
+	return &handle{db: db, name: name}, nil
+}
+
+// storageLog passes Pebble's and Raft's errors on as events.
+type storageLog struct{ events event.Sink }
+
+// Infof implements pebble.Logger; what is not an error is nobody's business.
+func (storageLog) Infof(string, ...any) {}
+
+// Errorf implements pebble.Logger.
+func (l storageLog) Errorf(format string, args ...any) {
+	l.events.Emit(StorageTrouble{What: fmt.Sprintf(format, args...)})
+}
+
+// Fatalf implements pebble.Logger. Pebble calls it when it cannot go on and relies on it not to return.
+func (l storageLog) Fatalf(format string, args ...any) {
+	l.Errorf(format, args...)
+	panic(&protocol.InvariantError{What: "metastore: " + fmt.Sprintf(format, args...)})
+}
+
+// Write takes Raft's log lines.
+func (l storageLog) Write(line []byte) (int, error) {
+	l.Errorf("%s", bytes.TrimSpace(line))
+	return len(line), nil
+}
+
+// openState opens Pebble, and before anything else brings it up to the newest snapshot: Raft writes an installed snapshot down before it
+// calls Restore, and after a crash in between it would go on as if it had been restored (invariant 15).
+func (s *Store) openState() error {
+	name, err := s.folder.stateDir()
+	if err != nil {
+		return err
+	}
+	h, err := openPebble(s.folder, name, s.opts.Events)
+	if err != nil {
+		return err
+	}
+	s.fsm = &fsm{
+		folder: s.folder, hub: s.hub, events: s.opts.Events, handle: h, sweepWake: make(chan struct{}, 1), journalLimit: s.opts.journalLimit,
+	}
+	if s.fsm.journalLimit == 0 {
+		s.fsm.journalLimit = DefaultJournalEntries
+	}
+	l, err := load(h.db)
+	if err != nil {
+		return err
+	}
+	s.fsm.install(l)
+	if err := s.catchUp(); err != nil {
+		return err
+	}
+	img := s.Image()
+	if img.FeatureLevel() > FeatureLevel {
+		return &NewerError{Dir: s.opts.Dir, What: "feature level", Have: uint64(img.FeatureLevel()), Supported: FeatureLevel}
+	}
+	if img.ClusterID() != "" {
+		return s.folder.checkCluster(img.ClusterID())
+	}
+	return nil
+}
+
+func (s *Store) snapshots() (*raft.FileSnapshotStore, error) {
+	return raft.NewFileSnapshotStoreWithLogger(s.opts.Dir, snapshotsKept, s.raftLog())
+}
+
+func (s *Store) raftLog() hclog.Logger {
+	return hclog.New(&hclog.LoggerOptions{Name: "raft", Level: hclog.Error, DisableTime: true, Output: storageLog{s.opts.Events}})
+}
+
+func (s *Store) catchUp() error {
+	snaps, err := s.snapshots()
+	if err != nil {
+		return err
+	}
+	list, err := snaps.List()
+	if err != nil || len(list) == 0 || list[0].Index <= s.fsm.applied {
+		return err
+	}
+	_, r, err := snaps.Open(list[0].ID)
+	if err != nil {
+		return &protocol.CorruptionError{Where: "metastore snapshot " + list[0].ID, What: err.Error()}
+	}
+	defer r.Close()
+	_, index, err := newSnapshotReader(r)
+	if err != nil || index <= s.fsm.applied {
+		return err
+	}
+	if _, err := r.(io.Seeker).Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	return s.fsm.restore(r, true)
+}
+
+func (s *Store) raftConfig(notify chan bool) *raft.Config {
+	c := raft.DefaultConfig()
+	c.LocalID = s.server
+	c.Logger = s.raftLog()
+	c.NoSnapshotRestoreOnStart = true
+	c.BatchApplyCh = true
+	c.MaxAppendEntries = maxAppendEntries
+	c.SnapshotThreshold = snapshotEntries
+	c.TrailingLogs = trailingEntries
+	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = clusterTimeout, clusterTimeout, leaseTimeout
+	if s.sole {
+		c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = soleTimeout, soleTimeout, soleTimeout
+	}
+	if s.opts.snapshotEvery > 0 {
+		c.SnapshotThreshold, c.SnapshotInterval = s.opts.snapshotEvery, 10*time.Millisecond
+	}
+	if s.opts.trailingLogs > 0 {
+		c.TrailingLogs = s.opts.trailingLogs
+	}
+	c.NotifyCh = notify
+	return c
+}
+
+func (s *Store) openRaft() error {
+	dir := filepath.Join(s.opts.Dir, "raft")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	var err error
+	if s.wal, err = wal.Open(dir, wal.WithSegmentSize(walSegmentBytes), wal.WithLogger(s.raftLog())); err != nil {
+		return fmt.Errorf("metadata log: %w", err)
+	}
+	snaps, err := s.snapshots()
+	if err != nil {
+		return err
+	}
+	voters := s.opts.voters
+	trans := s.opts.transport
+	if trans == nil {
+		addr, inmem := raft.NewInmemTransport("")
+		trans = inmem
+		voters = []raft.Server{{ID: s.server, Address: addr}}
+	}
+	s.sole, s.trans = len(voters) == 1, trans
+	notify := make(chan bool, notifyQueueLength)
+	conf := s.raftConfig(notify)
+	exists, err := raft.HasExistingState(s.wal, s.wal, snaps)
+	if err != nil {
+		return err
+	}
+	if !exists {
+		if err := raft.BootstrapCluster(conf, s.wal, s.wal, snaps, trans, raft.Configuration{Servers: voters}); err != nil {
+			return err
+		}
+	}
+	if s.raft, err = raft.NewRaft(conf, s.fsm, s.wal, s.wal, snaps, trans); err != nil {
+		return err
+	}
+	leaders := make(chan raft.Observation, notifyQueueLength)
+	s.raft.RegisterObserver(raft.NewObserver(leaders, false, func(o *raft.Observation) bool {
+		_, ok := o.Data.(raft.LeaderObservation)
+		return ok
+	}))
+	s.wg.Go(func() { s.keep(notify, leaders) })
+	return nil
+}
+
+// keep follows leadership and does what the leader must: barrier, bootstrap, journal switch, sweeping deleted topics.
+func (s *Store) keep(notify <-chan bool, leaders <-chan raft.Observation) {
+	retry := time.NewTimer(0)
+	defer retry.Stop()
+	leader := false
+	for {
+		select {
+		case <-s.stopped.Done():
+			s.setLead(false)
+			return
+		case leader = <-notify:
+			if !leader {
+				s.setLead(false)
+			}
+		case <-leaders:
+		case <-s.fsm.sweepWake:
+		case <-retry.C:
+		}
+		_, id := s.raft.LeaderWithID()
+		s.hub.setController(nodeOf(id))
+		if !leader {
+			continue
+		}
+		if err := s.leaderWork(); err != nil && s.stopped.Err() == nil {
+			retry.Reset(retryInterval)
+		}
+	}
+}
+
+func (s *Store) leaderWork() error {
+	if !s.IsController() {
+		if err := s.raft.Barrier(barrierTimeout).Error(); err != nil {
+			return err
+		}
+		if err := s.bootstrap(s.stopped); err != nil {
+			return err
+		}
+		s.setLead(true)
+	}
+	return s.sweepTopics(s.stopped)
+}
+
+func (s *Store) bootstrap(ctx context.Context) error {
+	if s.Image().ClusterID() == "" {
+		_, err := s.Propose(ctx, &metapb.Command{Body: &metapb.Command_Bootstrap{Bootstrap: &metapb.Bootstrap{
+			ClusterId: s.folder.stamp.cluster, FeatureLevel: FeatureLevel, Journal: !s.opts.NoJournal,
+		}}})
+		return err
+	}
+	if s.Image().cluster.Journal == s.opts.NoJournal {
+		_, err := s.Propose(ctx, &metapb.Command{Body: &metapb.Command_JournalSwitch{JournalSwitch: &metapb.JournalSwitch{Enabled: !s.opts.NoJournal}}})
+		return err
+	}
+	return nil
+}
+
+func (s *Store) sweepTopics(ctx context.Context) error {
+	for it := s.Image().tombstones.Iterator(); !it.Done(); {
+		id, _, _ := it.Next()
+		for more := true; more; {
+			r, err := s.Propose(ctx, &metapb.Command{Body: &metapb.Command_SweepTopic{SweepTopic: &metapb.SweepTopic{
+				TopicId: []byte(id), MaxRows: sweepRowsInline,
+			}}})
+			if err != nil {
+				return err
+			}
+			more = r.More
+		}
+	}
+	return nil
+}
