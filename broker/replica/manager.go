@@ -25,9 +25,10 @@ type Manager struct {
 	now     func() time.Time
 	events  event.Sink
 
-	clockAgrees   func() bool
-	internalTopic func(string) bool
-	remoteMaxWait time.Duration
+	clockAgrees    func() bool
+	internalTopic  func(string) bool
+	remoteMaxWait  time.Duration
+	uploadMaxLagMs int64
 
 	hosted    atomic.Pointer[hosted] // replaced by the applier only
 	counters  counters
@@ -38,8 +39,13 @@ type Manager struct {
 	ready    chan struct{}
 	stopping chan struct{} // closed when Run's context has ended
 	deltas   chan metastore.Delta
-	elect    elections
+	runCtx   context.Context // Run's
+	tell     *teller
 	wg       sync.WaitGroup
+	workMu   sync.RWMutex
+	ended    bool // under workMu: nothing is added to wg any more
+
+	tierElections chan struct{} // places of elections that read from the tier
 
 	lostMu sync.Mutex
 	lost   []LostRange // newest maxLostRanges
@@ -57,6 +63,7 @@ func New(o Options) (*Manager, error) {
 		nodeID: o.NodeID, logs: o.Logs, tier: o.Tier, meta: o.Meta, control: o.Control, conf: o.Config,
 		now: o.Now, events: o.Events, clockAgrees: o.ClockAgrees, internalTopic: o.InternalTopic,
 		ready: make(chan struct{}), stopping: make(chan struct{}), deltas: make(chan metastore.Delta),
+		tierElections: make(chan struct{}, maxTierElections),
 	}
 	if m.now == nil {
 		m.now = time.Now
@@ -70,7 +77,8 @@ func New(o Options) (*Manager, error) {
 	m.remoteMaxWait = o.Config.Duration("remote.fetch.max.wait.ms")
 	m.deadlines = newDeadlines(m.now)
 	m.cold.init(o.Config.Int("remote.log.reader.threads"), o.Config.Int("remote.log.reader.max.pending.tasks"))
-	m.elect.init(m)
+	m.uploadMaxLagMs = o.Config.Int64("varve.tier.upload.max.lag.ms")
+	m.tell = newTeller(m)
 	m.hosted.Store(newHosted())
 	return m, nil
 }
@@ -84,7 +92,7 @@ func kafkaInternal(name string) bool {
 // controller or the tier, which readiness does not wait for.
 func (m *Manager) Ready() <-chan struct{} { return m.ready }
 
-// topicKey finds a partition by its topic's name.
+// hosted finds this broker's replicas. It is replaced, never changed, once it can be seen.
 type hosted struct {
 	names map[string]*hostedTopic
 	ids   map[protocol.UUID]*hostedTopic
@@ -143,5 +151,56 @@ func (m *Manager) leaderOf(topic string, id protocol.UUID, index int32) (leader,
 // Run loads the logs, follows the Image and does what has to be done in time, until ctx ends. It returns after
 // everything that it started, and answers all that waits. It can be called once.
 func (m *Manager) Run(ctx context.Context) error {
-	panic("declaration")
+	if err := m.load(ctx); err != nil {
+		return err
+	}
+	m.runCtx = ctx
+	unsubscribe := m.meta.Subscribe(func(d metastore.Delta) {
+		select {
+		case m.deltas <- d:
+		case <-ctx.Done():
+		}
+	})
+	m.wg.Go(func() { m.deadlines.run(ctx) })
+	m.wg.Go(func() { m.tell.run(ctx) })
+	m.wg.Go(func() { m.housekeep(ctx) })
+	m.follow(ctx)
+	unsubscribe()
+	close(m.stopping)
+	m.workMu.Lock()
+	m.ended = true
+	m.workMu.Unlock()
+	m.wg.Wait()
+	return nil
 }
+
+// follow applies deltas until ctx ends.
+func (m *Manager) follow(ctx context.Context) {
+	first := true
+	for {
+		select {
+		case d := <-m.deltas:
+			m.apply(d, first)
+		case <-ctx.Done():
+			return
+		}
+		if first {
+			// Folders of new replicas are assigned before the broker says that it is ready for leadership.
+			m.tell.attempt(ctx)
+			close(m.ready)
+			first = false
+		}
+	}
+}
+
+// beginWork lets a goroutine be added to wg; false when Run is ending. endWork follows.
+func (m *Manager) beginWork() bool {
+	m.workMu.RLock()
+	if m.ended {
+		m.workMu.RUnlock()
+		return false
+	}
+	return true
+}
+
+func (m *Manager) endWork() { m.workMu.RUnlock() }

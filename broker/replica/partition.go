@@ -31,6 +31,11 @@ type partition struct {
 	followers map[int32]int64 // log ends of the other replicas at this leader epoch
 	fetches   watchers
 
+	segmentBytes atomic.Int64 // size of the active segment, roughly
+	segmentBase  atomic.Int64 // its base when it was last looked at
+	asking       atomic.Bool  // someone looks
+	storageBad   atomic.Bool  // a storage error was told of
+
 	applyMu sync.Mutex // serializes changes of the role; before roleMu
 	target  target     // what the Image says, under applyMu
 	life    life       // what reconcile keeps between two of its runs, under applyMu
@@ -112,9 +117,21 @@ func (p *partition) advance(r *role) {
 	}
 	for {
 		old := p.hw.Load()
-		if reached <= old || p.hw.CompareAndSwap(old, reached) {
+		if reached <= old {
 			return
 		}
+		if p.hw.CompareAndSwap(old, reached) {
+			break
+		}
+	}
+	// The log keeps it for the checkpoint. Two appends may come here in the wrong order: the last one sees it.
+	for hw := p.hw.Load(); ; {
+		r.log.SetHighWatermark(hw)
+		now := p.hw.Load()
+		if now == hw {
+			return
+		}
+		hw = now
 	}
 }
 
@@ -178,6 +195,20 @@ func (r *role) endCode() protocol.ErrorCode {
 	return protocol.NotLeaderOrFollower
 }
 
+// isOpen says whether an entry still waits.
+func (e *waitEntry) isOpen() bool {
+	e.req.mu.Lock()
+	defer e.req.mu.Unlock()
+	return e.open
+}
+
+// storageFailed tells of a log that does not work. The log itself refuses everything from then on.
+func (p *partition) storageFailed(err error) {
+	if p.storageBad.CompareAndSwap(false, true) {
+		p.m.events.Emit(PartitionFailed{Topic: p.topic, Partition: p.index, Doing: "read or write its log", Err: err})
+	}
+}
+
 // forget takes an entry out of its queue; false when it is not there.
 func (p *partition) forget(e *waitEntry) bool {
 	p.waitMu.Lock()
@@ -231,13 +262,4 @@ func (p *partition) followerAt(id int32, end int64) {
 	}
 	p.roleMu.RUnlock()
 	p.settle(false, before)
-}
-
-// lastStable is the end of what read_committed consumers and the tier may see.
-func (p *partition) lastStable(r *role) int64 {
-	hw := p.hw.Load()
-	if r.log == nil {
-		return hw
-	}
-	return r.log.LastStable(hw)
 }

@@ -1,0 +1,337 @@
+package replica
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"varve/broker/commitlog"
+	"varve/broker/config"
+	"varve/metastore"
+	"varve/protocol"
+	"varve/protocol/record"
+)
+
+// maxAppliers bounds the partitions whose roles change at one time.
+const maxAppliers = 8
+
+// target is what the Image says of one replica.
+type target struct {
+	part    *metastore.Partition
+	dir     protocol.UUID     // the log folder the Image names for it; zero = none yet
+	configs map[string]string // the topic's overrides
+}
+
+func (t target) leadsAt(node int32) (epoch int32, leads bool) {
+	return t.part.LeaderEpoch, t.part.Leader == node
+}
+
+// life is what is known of a replica beyond its role.
+type life struct {
+	opened    bool
+	erasedAt  int32 // leader epoch at which its folder was found gone; -1 when it was not
+	lostBelow int64 // high-watermark checkpoint at the first look, until the first election; -1 unknown
+	fromTier  bool  // an election that waits for the tier is under way
+}
+
+// load recovers all logs with the configs that the Image has for their topics.
+func (m *Manager) load(ctx context.Context) error {
+	img := m.meta.Image()
+	return m.logs.LoadAll(ctx, func(topic string, id protocol.UUID, _ int32) commitlog.Config {
+		var overrides map[string]string
+		if t, ok := img.TopicByID(id); ok {
+			overrides = t.Configs
+		}
+		conf, err := m.conf.Topic(overrides)
+		if err != nil {
+			conf, _ = m.conf.Topic(nil)
+		}
+		return m.logConfig(conf)
+	})
+}
+
+// logConfig is the part of a topic's config that its logs follow.
+func (m *Manager) logConfig(t config.Topic) commitlog.Config {
+	c := commitlog.Config{
+		SegmentBytes: t.SegmentBytes, SegmentMs: t.SegmentMs, SegmentJitterMs: t.SegmentJitterMs,
+		SegmentIndexBytes: t.SegmentIndexBytes, IndexIntervalBytes: t.IndexIntervalBytes,
+		FlushMessages: t.FlushMessages, FlushMs: t.FlushMs, MaxMessageBytes: t.MaxMessageBytes,
+		LogAppendTime: t.LogAppendTime, TimestampBeforeMaxMs: t.TimestampBeforeMaxMs, TimestampAfterMaxMs: t.TimestampAfterMaxMs,
+		Codec: commitlog.CodecProducer, RequireKeys: t.CleanupCompact,
+		FileDeleteDelayMs: t.FileDeleteDelayMs, Preallocate: t.Preallocate,
+		ProducerIDExpirationMs: m.conf.Int64("producer.id.expiration.ms"),
+	}
+	c.Codec, c.CodecLevel = codecOf(t)
+	return c
+}
+
+// codecOf is the codec that a topic's batches are stored with, and its level.
+func codecOf(t config.Topic) (record.Codec, int) {
+	codec, ok := record.ParseCodec(t.CompressionType)
+	if !ok {
+		return commitlog.CodecProducer, 0 // "producer"
+	}
+	level := 0
+	switch codec {
+	case record.Gzip:
+		level = max(t.CompressionGzipLevel, 0) // -1 is the default, which is 0 here
+	case record.LZ4:
+		level = t.CompressionLZ4Level
+	case record.Zstd:
+		level = t.CompressionZstdLevel
+	}
+	return codec, level
+}
+
+// apply brings this broker's replicas to what a Delta says: first what goes, so that a topic made again under the same
+// name finds its folders free, then what comes and changes.
+func (m *Manager) apply(d metastore.Delta, first bool) {
+	next := &hosted{names: maps.Clone(m.hosted.Load().names), ids: maps.Clone(m.hosted.Load().ids)}
+	var gone, work []*partition
+	targets := map[*partition]target{}
+	for _, c := range d.Topics {
+		if c.New == nil {
+			gone = append(gone, next.drop(c.Old.ID)...)
+			continue
+		}
+		left, here := m.place(next, c.New, targets)
+		gone = append(gone, left...)
+		work = append(work, here...)
+	}
+	m.hosted.Store(next)
+	m.counters.forget(next.names)
+	each(gone, func(p *partition) { p.remove() })
+	if first {
+		m.removeStrays(d.New)
+	}
+	each(work, func(p *partition) { p.reconcile(targets[p]) })
+}
+
+// each runs fn for all partitions, a few at a time.
+func each(ps []*partition, fn func(*partition)) {
+	var g errgroup.Group
+	g.SetLimit(maxAppliers)
+	for _, p := range ps {
+		g.Go(func() error {
+			fn(p)
+			return nil
+		})
+	}
+	_ = g.Wait() // fn returns no error
+}
+
+// drop takes a topic out and returns its replicas.
+func (h *hosted) drop(id protocol.UUID) []*partition {
+	t := h.ids[id]
+	if t == nil {
+		return nil
+	}
+	delete(h.ids, id)
+	if h.names[t.name] == t {
+		delete(h.names, t.name)
+	}
+	return slices.DeleteFunc(slices.Clone(t.partitions), func(p *partition) bool { return p == nil })
+}
+
+// place puts the replicas that the Image gives this broker of a topic into h. It returns those that are no longer here
+// and those that are, the latter with their targets.
+func (m *Manager) place(h *hosted, t *metastore.Topic, targets map[*partition]target) (left, here []*partition) {
+	old := h.ids[t.ID]
+	now := &hostedTopic{name: t.Name, id: t.ID, partitions: make([]*partition, len(t.Partitions))}
+	for i, part := range t.Partitions {
+		var p *partition
+		if old != nil && i < len(old.partitions) {
+			p = old.partitions[i]
+		}
+		dir, mine := part.DirOf(m.nodeID)
+		switch {
+		case mine && p == nil:
+			p = m.newPartition(t, part)
+		case !mine && p != nil:
+			left = append(left, p)
+			continue
+		case !mine:
+			continue
+		}
+		now.partitions[i] = p
+		here = append(here, p)
+		targets[p] = target{part: part, dir: dir, configs: t.Configs}
+	}
+	if len(here) == 0 {
+		h.drop(t.ID)
+		return left, nil
+	}
+	h.ids[t.ID], h.names[t.Name] = now, now
+	return left, here
+}
+
+func (m *Manager) newPartition(t *metastore.Topic, part *metastore.Partition) *partition {
+	p := &partition{
+		m: m, topic: t.Name, id: t.ID, index: part.Index,
+		count: m.counters.of(t.Name, m.internalTopic(t.Name)),
+		life:  life{erasedAt: -1, lostBelow: -1},
+	}
+	p.role.Store(&role{
+		state: StateElecting, leader: part.Leader, leaderEpoch: part.LeaderEpoch, partitionEpoch: part.PartitionEpoch,
+		replicas: part.Replicas, isr: part.ISR, problem: "not opened yet",
+	})
+	return p
+}
+
+// removeStrays deletes the logs that the Image does not give to this broker: their topics were deleted while it was
+// down. That the folder belongs to this cluster was checked when it was opened.
+func (m *Manager) removeStrays(img *metastore.Image) {
+	for _, l := range m.logs.All() {
+		if part, ok := img.Partition(l.TopicID(), l.Partition()); ok && part.HasReplica(m.nodeID) {
+			continue
+		}
+		m.removeLog(l.Topic(), l.TopicID(), l.Partition(), true)
+	}
+}
+
+func (m *Manager) removeLog(topic string, id protocol.UUID, index int32, stray bool) {
+	if err := m.logs.Delete(topic, index); err != nil {
+		m.events.Emit(PartitionFailed{Topic: topic, Partition: index, Doing: "delete", Err: err})
+		return
+	}
+	m.events.Emit(ReplicaRemoved{Topic: topic, TopicID: id, Partition: index, Stray: stray})
+}
+
+// remove ends a replica: its waiters are answered, the tier lets go of it, its folder goes.
+func (p *partition) remove() {
+	p.applyMu.Lock()
+	defer p.applyMu.Unlock()
+	r := *p.role.Load()
+	log := r.log
+	r.state, r.gone, r.log, r.problem = StateFollower, true, nil, "removed"
+	p.setRole(&r)
+	if log != nil {
+		p.m.removeLog(p.topic, p.id, p.index, false)
+	}
+}
+
+// setRole replaces the role and ends what the old one had going.
+func (p *partition) setRole(r *role) {
+	p.roleMu.Lock()
+	old := p.role.Load()
+	p.role.Store(r)
+	p.roleMu.Unlock()
+	same := old.leads() && r.leads() && old.leaderEpoch == r.leaderEpoch
+	if old.leads() && old.tiered && !(same && r.tiered) {
+		p.m.tier.Unlead(p.id, p.index)
+	}
+	if !same {
+		p.failWaiters(r.endCode())
+	}
+}
+
+// reconcile brings a replica to its target.
+func (p *partition) reconcile(t target) {
+	p.applyMu.Lock()
+	defer p.applyMu.Unlock()
+	p.target = t
+	r := p.nextRole(t)
+	if r.log == nil && !p.open(t, r) {
+		p.setRole(r)
+		return
+	}
+	r.log.SetConfig(p.m.logConfig(r.conf))
+	epoch, leads := t.leadsAt(p.m.nodeID)
+	was := p.role.Load()
+	switch {
+	case r.state == StateOffline:
+		p.setRole(r)
+	case t.dir != p.m.logs.DirectoryID():
+		r.state, r.problem = StateElecting, "its folder is not assigned yet"
+		p.setRole(r)
+		p.m.tell.assign(DirAssignment{TopicID: p.id, Partition: p.index, Dir: p.m.logs.DirectoryID()})
+	case !leads:
+		r.state, r.problem = StateFollower, ""
+		if r.leader < 0 {
+			r.problem = "no leader"
+		}
+		p.setRole(r)
+	case was.leads() && was.leaderEpoch == epoch:
+		p.stayLeader(r, was)
+	default:
+		p.elect(r)
+	}
+}
+
+// nextRole is the present role with the target's facts.
+func (p *partition) nextRole(t target) *role {
+	r := *p.role.Load()
+	r.leader, r.leaderEpoch, r.partitionEpoch = t.part.Leader, t.part.LeaderEpoch, t.part.PartitionEpoch
+	r.replicas, r.isr = t.part.Replicas, t.part.ISR
+	conf, err := p.m.conf.Topic(t.configs)
+	if err != nil {
+		// Only a config that a newer version allowed can do that: the last good one stays.
+		p.m.events.Emit(PartitionFailed{Topic: p.topic, Partition: p.index, Doing: "configure", Err: err})
+		if r.configs == nil {
+			conf, _ = p.m.conf.Topic(nil)
+			r.conf = conf
+		}
+	} else {
+		r.conf, r.configs = conf, t.configs
+	}
+	r.tiered = r.conf.RemoteStorage && p.m.tier != nil && !p.count.internal
+	return &r
+}
+
+// open finds or makes the replica's log. false: there is none, and r says why.
+func (p *partition) open(t target, r *role) bool {
+	m := p.m
+	if p.life.lostBelow < 0 {
+		p.life.lostBelow = m.logs.HighWatermark(p.topic, p.index)
+	}
+	log, ok := m.logs.Get(p.topic, p.index)
+	if ok && log.TopicID() != p.id {
+		m.removeLog(p.topic, log.TopicID(), p.index, true)
+		p.life.lostBelow, ok = -1, false
+	}
+	if !ok {
+		if !t.dir.IsZero() && !p.lossAccepted(t) {
+			p.erased(t, r)
+			return false
+		}
+		var err error
+		if log, err = m.logs.Create(p.topic, p.id, p.index, m.logConfig(r.conf)); err != nil {
+			m.events.Emit(PartitionFailed{Topic: p.topic, Partition: p.index, Doing: "create", Err: err})
+			r.state, r.problem = StateOffline, err.Error()
+			return false
+		}
+	}
+	log.OnDurable(p.onDurable)
+	r.log = log
+	p.life.opened = true
+	p.setWatermark(log, max(min(p.life.lostBelow, log.End()), log.LogStart()))
+	return true
+}
+
+// lossAccepted says whether the controller knows that the folder is gone and wants this replica to lead all the same:
+// a leader epoch that is newer than the one at which it was told.
+func (p *partition) lossAccepted(t target) bool {
+	epoch, leads := t.leadsAt(p.m.nodeID)
+	return p.life.erasedAt >= 0 && leads && epoch > p.life.erasedAt
+}
+
+// erased tells the controller, once per life of the partition, that the folder that should be here is not.
+func (p *partition) erased(t target, r *role) {
+	r.state, r.problem = StateErased, "its folder is gone"
+	if p.life.erasedAt >= 0 {
+		return
+	}
+	p.life.erasedAt = t.part.LeaderEpoch
+	p.m.events.Emit(ReplicaErased{Topic: p.topic, TopicID: p.id, Partition: p.index, HighWatermark: p.life.lostBelow})
+	p.m.tell.lost(p.id, p.index)
+}
+
+// setWatermark sets the high watermark of a replica that does not lead yet.
+func (p *partition) setWatermark(log *commitlog.Log, hw int64) {
+	p.roleMu.Lock()
+	p.hw.Store(hw)
+	p.roleMu.Unlock()
+	log.SetHighWatermark(hw)
+}

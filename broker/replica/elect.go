@@ -1,0 +1,175 @@
+package replica
+
+import (
+	"context"
+	"time"
+
+	"varve/broker/commitlog"
+	"varve/metastore"
+)
+
+// Bounds of elections that wait for the tier.
+const (
+	maxTierElections   = 4 // reading from the store at one time
+	tierTailDeadline   = 30 * time.Second
+	minElectionBackoff = 100 * time.Millisecond
+	maxElectionBackoff = 10 * time.Second
+)
+
+// stayLeader takes over what changed inside a leader epoch: configs, the in-sync set.
+func (p *partition) stayLeader(r, was *role) {
+	before := p.hw.Load()
+	p.setRole(r)
+	p.roleMu.RLock()
+	p.advance(r)
+	p.roleMu.RUnlock()
+	p.settle(false, before)
+	if r.tiered && !was.tiered {
+		p.m.tier.Lead(&led{p: p, log: r.log, epoch: r.leaderEpoch})
+	}
+}
+
+// elect starts a leader epoch. The tier wins (DESIGN invariant 9): a log that names another epoch than the tier for an
+// offset that has settled, or that ends below what has, is replaced by the tier's end, and that waits for the store.
+// Since a divergence below the tier's end leaves a log that ends below it, both are one case.
+func (p *partition) elect(r *role) {
+	r.state, r.problem = StateElecting, ""
+	p.setRole(r)
+	if !r.tiered {
+		p.startEpoch(r, 0, false)
+		return
+	}
+	st, err := p.m.meta.Tier(p.id, p.index)
+	if err == nil && tierAgrees(r.log, st) {
+		if st.LogStart > r.log.LogStart() {
+			if err := r.log.SetLogStart(st.LogStart); err != nil {
+				p.fail(r, "elect", err)
+				return
+			}
+		}
+		p.startEpoch(r, st.End, false)
+		return
+	}
+	if p.life.fromTier {
+		return // the one under way sees the new epoch
+	}
+	p.life.fromTier = true
+	p.m.wg.Go(func() { p.electFromTier() })
+}
+
+// tierAgrees says whether the log continues what has settled.
+func tierAgrees(log *commitlog.Log, st metastore.TierState) bool {
+	if log.End() < max(st.End, st.LogStart) {
+		return false
+	}
+	from, to := max(st.LogStart, log.LocalStart()), min(st.End, log.End())
+	_, differs := diverges(tierLineage(st), log.Epochs(), from, to)
+	return !differs
+}
+
+// electFromTier repeats the election until the tier has answered or the target has changed.
+func (p *partition) electFromTier() {
+	ctx := p.m.runCtx
+	for wait := minElectionBackoff; ; wait = min(2*wait, maxElectionBackoff) {
+		over, err := p.tryTier(ctx)
+		if over {
+			return
+		}
+		p.m.events.Emit(ElectionWaits{Topic: p.topic, Partition: p.index, Err: err})
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// tryTier asks the tier for its end and starts the epoch there.
+func (p *partition) tryTier(ctx context.Context) (over bool, err error) {
+	select {
+	case p.m.tierElections <- struct{}{}:
+		defer func() { <-p.m.tierElections }()
+	case <-ctx.Done():
+		return true, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, tierTailDeadline)
+	defer cancel()
+	next, epochs, snapshot, err := p.m.tier.Tail(ctx, p.id, p.index)
+	p.applyMu.Lock()
+	defer p.applyMu.Unlock()
+	r := *p.role.Load()
+	if _, leads := p.target.leadsAt(p.m.nodeID); !leads || r.state != StateElecting || r.gone || !r.tiered {
+		p.life.fromTier = false
+		return true, nil
+	}
+	if err == nil {
+		err = p.startFromTier(&r, next, epochs, snapshot)
+	}
+	if err != nil {
+		r.problem = "waits for the tier: " + err.Error()
+		p.setRole(&r)
+		return false, err
+	}
+	p.life.fromTier = false
+	return true, nil
+}
+
+func (p *partition) startFromTier(r *role, next int64, epochs []commitlog.EpochStart, snapshot []byte) error {
+	st, err := p.m.meta.Tier(p.id, p.index)
+	if err != nil {
+		return err
+	}
+	next = max(next, st.LogStart)
+	if err := r.log.StartFromTier(next, st.LogStart, epochs, snapshot); err != nil {
+		return err
+	}
+	p.startEpoch(r, st.End, true)
+	return nil
+}
+
+// startEpoch begins to serve. What has settled below settled is committed by definition.
+func (p *partition) startEpoch(r *role, settled int64, fromTier bool) {
+	end := r.log.End()
+	if err := r.log.AssignEpoch(r.leaderEpoch, end); err != nil {
+		p.fail(r, "elect", err)
+		return
+	}
+	r.state, r.problem, r.epochStart = StateLeader, "", end
+	hw := max(min(p.hw.Load(), end), r.log.LogStart(), min(settled, end))
+	p.setWatermark(r.log, hw)
+	p.setRole(r)
+	p.roleMu.RLock()
+	p.advance(r)
+	p.roleMu.RUnlock()
+	p.settle(false, -1)
+	if r.tiered {
+		p.m.tier.Lead(&led{p: p, log: r.log, epoch: r.leaderEpoch})
+	}
+	p.m.events.Emit(LeaderStarted{
+		Topic: p.topic, TopicID: p.id, Partition: p.index, LeaderEpoch: r.leaderEpoch,
+		LogStart: r.log.LogStart(), Start: end, FromTier: fromTier,
+	})
+	if p.life.lostBelow > end {
+		p.m.report(LostRange{Topic: p.topic, TopicID: p.id, Partition: p.index, From: end, To: p.life.lostBelow, At: p.m.now()})
+	}
+	p.life.lostBelow = -1
+}
+
+// fail takes a replica whose log does not work out of service until the next start.
+func (p *partition) fail(r *role, doing string, err error) {
+	p.m.events.Emit(PartitionFailed{Topic: p.topic, Partition: p.index, Doing: doing, Err: err})
+	off := *r
+	off.state, off.problem = StateOffline, err.Error()
+	p.setRole(&off)
+}
+
+// report keeps a lost range for the status and tells of it.
+func (m *Manager) report(l LostRange) {
+	m.lostMu.Lock()
+	if len(m.lost) == maxLostRanges {
+		m.lost = m.lost[1:]
+	}
+	m.lost = append(m.lost, l)
+	m.lostMu.Unlock()
+	m.events.Emit(OffsetsLost{l})
+}

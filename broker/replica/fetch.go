@@ -1,0 +1,339 @@
+package replica
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"varve/broker/commitlog"
+	"varve/protocol"
+)
+
+// hotGrace is how long a fetch that already has hot records, or an error to tell, waits for partitions that are read
+// from the tier. Chunks that are in the cache come within it; so a busy hot partition does not starve a cold one, whose
+// chunks reach the cache between two fetches.
+const hotGrace = 10 * time.Millisecond
+
+// coldGrace is the same for a fetch whose records all came from the tier: its partitions move forward together, but one
+// that the store holds up does not stop the others.
+const coldGrace = 100 * time.Millisecond
+
+// Fetch answers a fetch request. It blocks until there are MinBytes, or something to tell, or MaxWait is over (for
+// partitions in the tier: remote.fetch.max.wait.ms), or ctx or Run ends; what there is then is returned. Results are in
+// the request's order and own their spans.
+func (m *Manager) Fetch(ctx context.Context, req *FetchRequest) []FetchResult {
+	f := &fetch{m: m, req: req, budget: int64(req.MaxBytes), slots: make([]fetchSlot, len(req.Partitions)), start: m.now()}
+	for i := range f.slots {
+		f.read(i, true)
+	}
+	if f.colds > 0 {
+		f.startCold(ctx)
+	}
+	f.wait(ctx)
+	return f.finish()
+}
+
+// fetch is one request while it is worked on.
+type fetch struct {
+	m      *Manager
+	req    *FetchRequest
+	slots  []fetchSlot
+	start  time.Time
+	budget int64 // bytes of MaxBytes that are left
+	bytes  int64 // in results
+	ended  bool  // an error or a diverging epoch ends the wait
+	hotOne bool  // a hot partition has records: size limits hold from now on
+	gotOne bool  // a cold partition has records: that is enough, as in Kafka's DelayedRemoteFetch
+	colds  int   // cold slots without an answer
+	cold   *coldFetch
+	wake   *fetchWait
+}
+
+// fetchSlot is one partition of a fetch.
+type fetchSlot struct {
+	p        *partition
+	res      FetchResult
+	bytes    int64 // in res
+	reserved int64 // of the budget, for an answer from the tier
+	minOne   bool  // of the cold read
+	cold     bool
+	watching bool
+}
+
+// read reads partition i from its local log and accounts for it; what was read before is given back. count is set at
+// the first time.
+func (f *fetch) read(i int, count bool) {
+	s, q := &f.slots[i], &f.req.Partitions[i]
+	f.drop(s)
+	p, err := f.m.find(q.Topic, q.TopicID, q.Partition)
+	if err != nil {
+		s.res = failedFetch(err)
+		if s.res.Err == protocol.NotLeaderOrFollower {
+			s.res.Leader, s.res.LeaderEpoch = f.m.leaderOf(q.Topic, q.TopicID, q.Partition)
+		}
+		f.ended = true
+		return
+	}
+	s.p = p
+	if count {
+		p.count.fetches.Add(1)
+	}
+	limit := min(f.budget, int64(max(q.MaxBytes, 0)))
+	s.res, s.cold = p.read(f.req, q, int(limit), !f.hotOne)
+	switch {
+	case s.res.Err != protocol.None || s.res.Diverging != nil:
+		f.ended = true
+	case s.cold:
+		// Later partitions get what this one may not need (KIP-405 in 4.2): several cold ones stay inside MaxBytes.
+		s.minOne = f.colds == 0
+		s.reserved = limit
+		f.budget -= limit
+		f.colds++
+	default:
+		f.take(s)
+		f.hotOne = f.hotOne || s.bytes > 0
+	}
+}
+
+func (f *fetch) take(s *fetchSlot) {
+	s.bytes = protocol.SpansLen(s.res.Spans)
+	f.bytes += s.bytes
+	f.budget = max(f.budget-s.bytes, 0)
+}
+
+// drop gives back what a slot holds.
+func (f *fetch) drop(s *fetchSlot) {
+	protocol.ReleaseSpans(s.res.Spans)
+	f.bytes -= s.bytes
+	f.budget += s.bytes
+	s.res, s.bytes = FetchResult{}, 0
+}
+
+// enough says whether there is what the client waits for, whatever may still come from the tier.
+func (f *fetch) enough() bool {
+	return f.ended || f.gotOne || f.bytes >= int64(f.req.MinBytes) || f.req.MaxWait <= 0 || len(f.slots) == 0
+}
+
+// wait returns when the request is to be answered.
+func (f *fetch) wait(ctx context.Context) {
+	if f.colds == 0 && f.enough() {
+		return
+	}
+	f.m.fetching.Add(1)
+	defer f.m.fetching.Add(-1)
+	f.watch()
+	defer f.unwatch()
+	limit := f.req.MaxWait
+	if f.colds > 0 {
+		limit = f.m.remoteMaxWait
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	grace := false
+	for {
+		if f.colds == 0 && f.enough() {
+			return
+		}
+		if f.colds > 0 && !grace && f.enough() && (f.bytes > 0 || f.ended) {
+			grace = true
+			timer.Reset(min(f.grace(), max(limit-f.m.now().Sub(f.start), 0)))
+		}
+		select {
+		case <-f.wake.wake:
+			for _, i := range f.wake.take() {
+				f.read(i, false)
+			}
+		case <-f.coldDone():
+			f.takeCold()
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			return
+		case <-f.m.stopping:
+			return
+		}
+	}
+}
+
+func (f *fetch) grace() time.Duration {
+	if f.hotOne || f.ended {
+		return hotGrace
+	}
+	return coldGrace
+}
+
+// watch asks the hot partitions to tell of changes, then looks at those without records once more, since a change may
+// have come before they listened.
+func (f *fetch) watch() {
+	f.wake = newFetchWait()
+	for i := range f.slots {
+		s := &f.slots[i]
+		if s.p == nil || s.cold || s.res.Err != protocol.None {
+			continue
+		}
+		s.p.fetches.add(f.wake, i, f.req.ReplicaID != ConsumerID)
+		s.watching = true
+		if s.bytes == 0 {
+			f.wake.mark(i)
+		}
+	}
+}
+
+func (f *fetch) unwatch() {
+	for i := range f.slots {
+		if s := &f.slots[i]; s.watching {
+			s.p.fetches.remove(f.wake, i)
+		}
+	}
+}
+
+// finish ends cold reads and hands the results over.
+func (f *fetch) finish() []FetchResult {
+	if f.cold != nil {
+		f.takeCold()
+		f.cold.close()
+	}
+	out := make([]FetchResult, len(f.slots))
+	for i := range f.slots {
+		s := &f.slots[i]
+		out[i] = s.res
+		if s.p == nil {
+			continue
+		}
+		if f.req.ReplicaID == ConsumerID {
+			s.p.count.bytesOut.Add(s.bytes)
+		}
+		if s.res.Err == protocol.UnknownServerError {
+			s.p.count.failedFetches.Add(1)
+		}
+	}
+	return out
+}
+
+func failedFetch(err error) FetchResult {
+	return FetchResult{
+		Err: protocol.CodeOf(err), HighWatermark: -1, LastStable: -1, LogStart: -1,
+		Leader: -1, LeaderEpoch: -1, PreferredReplica: -1,
+	}
+}
+
+// read answers a fetch from the local log, or says that the offset is in the tier only (Partition.readRecords,
+// LocalLog.read). Offsets above what the reader may see, up to the log's end, are an empty answer; others are
+// OffsetOutOfRange.
+func (p *partition) read(req *FetchRequest, q *FetchPartition, maxBytes int, minOne bool) (res FetchResult, cold bool) {
+	res, cold, err := p.readLocal(req, q, maxBytes, minOne)
+	if err != nil {
+		r := p.role.Load()
+		res = failedFetch(err)
+		switch res.Err {
+		case protocol.NotLeaderOrFollower, protocol.FencedLeaderEpoch:
+			res.Leader, res.LeaderEpoch = r.leader, r.leaderEpoch
+		case protocol.KafkaStorageError:
+			p.storageFailed(err)
+		case protocol.UnknownServerError:
+			p.m.events.Emit(PartitionFailed{Topic: p.topic, Partition: p.index, Doing: "fetch", Err: err})
+		}
+		return res, false
+	}
+	if req.ReplicaID >= 0 && res.Diverging == nil {
+		p.followerAt(req.ReplicaID, q.Offset)
+	}
+	return res, cold
+}
+
+func (p *partition) readLocal(req *FetchRequest, q *FetchPartition, maxBytes int, minOne bool) (FetchResult, bool, error) {
+	p.roleMu.RLock()
+	defer p.roleMu.RUnlock()
+	r := p.role.Load()
+	if err := r.fence(q.CurrentLeaderEpoch); err != nil {
+		return FetchResult{}, false, err
+	}
+	follower := req.ReplicaID >= 0
+	if follower && !slices.Contains(r.replicas, req.ReplicaID) {
+		if q.CurrentLeaderEpoch == NoEpoch {
+			return FetchResult{}, false, protocol.NotLeaderOrFollower
+		}
+		return FetchResult{}, false, protocol.UnknownLeaderEpoch
+	}
+	hw, end := p.hw.Load(), r.log.End()
+	res := FetchResult{
+		HighWatermark: hw, LastStable: r.log.LastStable(hw), LogStart: r.log.LogStart(),
+		Leader: -1, LeaderEpoch: -1, PreferredReplica: -1,
+	}
+	if q.LastFetchedEpoch != NoEpoch {
+		diverging, err := p.divergence(r, q)
+		if err != nil || diverging != nil {
+			res.Diverging = diverging
+			return res, false, err
+		}
+	}
+	if q.Offset < res.LogStart || q.Offset > end {
+		return FetchResult{}, false, protocol.Errorf(protocol.OffsetOutOfRange, "offset %d is not in [%d, %d]", q.Offset, res.LogStart, end)
+	}
+	if req.ReadCommitted && !follower {
+		res.Aborted = []commitlog.AbortedTxn{}
+	}
+	limit := end
+	if !follower {
+		limit = hw
+		if req.ReadCommitted {
+			limit = res.LastStable
+		}
+	}
+	cold, err := p.slice(r, q, &res, maxBytes, limit, minOne)
+	if cold && follower {
+		return FetchResult{}, false, protocol.OffsetMovedToTieredStorage
+	}
+	return res, cold, err
+}
+
+// slice reads the local log into res; cold says that the offset is not there, but in the tier.
+func (p *partition) slice(r *role, q *FetchPartition, res *FetchResult, maxBytes int, limit int64, minOne bool) (cold bool, err error) {
+	if q.Offset < r.log.LocalStart() {
+		return r.tiered, outOfRangeUnless(r.tiered)
+	}
+	if q.Offset >= limit {
+		return false, nil
+	}
+	s, err := r.log.Read(q.Offset, maxBytes, limit, minOne)
+	if protocol.CodeOf(err) == protocol.OffsetOutOfRange && r.tiered && q.Offset < r.log.LocalStart() {
+		return true, nil // freed since it was looked at
+	}
+	if err != nil {
+		return false, err
+	}
+	if s.Len == 0 {
+		protocol.ReleaseSpans([]protocol.Span{s.Span})
+		return false, nil
+	}
+	res.Spans = []protocol.Span{s.Span}
+	if res.Aborted != nil {
+		if res.Aborted, err = r.log.AbortedIn(q.Offset, s.NextOffset); err != nil {
+			protocol.ReleaseSpans(res.Spans)
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+func outOfRangeUnless(ok bool) error {
+	if ok {
+		return nil
+	}
+	return protocol.OffsetOutOfRange
+}
+
+// divergence compares the epoch of a follower's last record with the leader's lineage (KIP-595, Partition.readRecords).
+func (p *partition) divergence(r *role, q *FetchPartition) (*EpochEnd, error) {
+	end := p.epochEnd(r, q.LastFetchedEpoch)
+	if end.Epoch < 0 || end.End < 0 {
+		return nil, protocol.Errorf(protocol.OffsetOutOfRange, "end of leader epoch %d is not known", q.LastFetchedEpoch)
+	}
+	if start := r.log.LogStart(); q.Offset < start {
+		return nil, protocol.Errorf(protocol.OffsetOutOfRange, "offset %d is below log start %d", q.Offset, start)
+	}
+	if end.Epoch < q.LastFetchedEpoch || end.End < q.Offset {
+		return &end, nil
+	}
+	return nil, nil
+}
