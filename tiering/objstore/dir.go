@@ -251,7 +251,7 @@ func copyBody(ctx context.Context, w io.Writer, key string, body Body) (uint32, 
 		}
 		off += int64(n)
 	}
-	return crc, nil
+	return crc, ctx.Err()
 }
 
 // commit gives the temporary file its name, if opt allows.

@@ -4,7 +4,7 @@
 //
 // # Contract
 //
-// Every driver passes the same test suite (storetest.Run), which is the precise
+// Every driver passes the same test suite (contract_test.go), which is the precise
 // wording of this list:
 //
 //   - Put is atomic: a reader sees the old object, or none, or the whole new one.

@@ -156,14 +156,10 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // readBody reads a whole body into memory and checks it against opt.
 func readBody(ctx context.Context, key string, body Body, opt PutOptions) ([]byte, error) {
-	if err := ctx.Err(); err != nil {
+	var buf bytes.Buffer
+	crc, err := copyBody(ctx, &buf, key, body)
+	if err != nil {
 		return nil, err
 	}
-	data := make([]byte, body.Size)
-	if body.Size > 0 {
-		if n, err := body.ReaderAt.ReadAt(data, 0); int64(n) < body.Size {
-			return nil, bodyError(key, int64(n), body.Size, err)
-		}
-	}
-	return data, checkCRC(key, crc32.Checksum(data, castagnoli), opt)
+	return buf.Bytes(), checkCRC(key, crc, opt)
 }
