@@ -78,6 +78,7 @@ type Options struct {
 
 	Now       func() time.Time        // time.Now
 	Boottime  func() time.Duration    // CLOCK_BOOTTIME
+	Counters  *objstore.Counters      // those around Store, for Status; may be nil
 	Events    event.Sink              // may be nil
 	Failpoint func(name string) error // called between any two steps; may be nil. Its error ends the step as a crash would
 }
@@ -106,7 +107,7 @@ type Status struct {
 	Errors     []string // of the owner object, the clock, deletion and the journal; empty when all is well
 	Partitions []PartitionStatus
 	Cache      CacheStatus
-	Store      any // the Snapshot of a counting store, nil when it does not count
+	Store      []objstore.Usage // nil without Options.Counters
 }
 
 // PartitionStatus tells how one led partition has settled. Sizes are in bytes.

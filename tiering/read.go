@@ -335,17 +335,24 @@ func (c *cursor) spans(res ReadResult, start, end int64) (ReadResult, error) {
 		res.Spans = append(res.Spans, protocol.MemSpan(b))
 		pos += int64(len(b))
 	}
+	c.ahead(int((end-1)/chunkBytes/extentChunks), c.m.seq.step(c.row.ID, start, end))
+	return res, nil
+}
+
+// ahead starts to fetch the n extents after the given one into the cache.
+func (c *cursor) ahead(extent, n int) {
+	if c.m.cache == nil {
+		return
+	}
 	extents := (len(c.x.Chunks) + extentChunks - 1) / extentChunks
-	at := int(end / chunkBytes / extentChunks)
-	for e := at; e < min(extents, at+1+c.m.seq.step(c.row.ID, start, end)); e++ {
-		if c.m.cache == nil || c.m.cache.has(blockKey{c.row.ID, e * extentChunks}) || e == at {
+	for e := extent + 1; e < min(extents, extent+1+n); e++ {
+		if c.m.cache.has(blockKey{c.row.ID, e * extentChunks}) {
 			continue
 		}
 		c.m.fills.ahead(fillKey{c.row.ID, e}, func(ctx context.Context, fl *fill) {
 			c.m.fetchExtent(ctx, fl, c.row, c.x.Chunks, e)
 		})
 	}
-	return res, nil
 }
 
 // batch returns one whole batch.

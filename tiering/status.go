@@ -10,8 +10,8 @@ import (
 // Status tells how all led partitions have settled, ordered by topic and partition.
 func (m *Manager) Status() Status {
 	s := Status{Location: m.o.Store.String(), Cache: m.cache.status()}
-	if c, ok := m.o.Store.(interface{ Snapshot() any }); ok {
-		s.Store = c.Snapshot()
+	if m.o.Counters != nil {
+		s.Store = m.o.Counters.Snapshot()
 	}
 	m.mu.Lock()
 	parts := make([]PartitionStatus, 0, len(m.parts))

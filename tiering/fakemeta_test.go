@@ -1,0 +1,88 @@
+package tiering
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"varve/metastore"
+	"varve/metastore/metapb"
+	"varve/protocol"
+)
+
+// fakeMeta answers reads from a list of FINISHED rows and keeps an outbox, for tests
+// of reading and of the journal. The life of segments is tested on the metastore
+// itself.
+type fakeMeta struct {
+	mu         sync.Mutex
+	rows       []metastore.RemoteSegment
+	state      metastore.TierState
+	outbox     []*metapb.JournalEntry
+	journaled  uint64
+	controller bool
+	onAt       func() // called before SegmentAt
+}
+
+func newFakeMeta() *fakeMeta { return &fakeMeta{controller: true} }
+
+func (f *fakeMeta) IsController() bool { return f.controller }
+func (f *fakeMeta) SegmentStart(context.Context, metastore.RemoteSegment, int32) error {
+	return protocol.UnknownServerError
+}
+func (f *fakeMeta) SegmentFinish(context.Context, metastore.RemoteSegment) (metastore.SegmentState, error) {
+	return 0, protocol.UnknownServerError
+}
+func (f *fakeMeta) SegmentsDelete(context.Context, protocol.UUID, int32, int32, []protocol.UUID) error {
+	return protocol.UnknownServerError
+}
+func (f *fakeMeta) SegmentsGone(context.Context, ...protocol.UUID) error {
+	return protocol.UnknownServerError
+}
+func (f *fakeMeta) AdvanceLogStart(context.Context, protocol.UUID, int32, int32, int64) error {
+	return protocol.UnknownServerError
+}
+func (f *fakeMeta) Tier(protocol.UUID, int32) (metastore.TierState, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.state, nil
+}
+func (f *fakeMeta) SegmentAt(t protocol.UUID, p int32, off int64) (row metastore.RemoteSegment, ok bool, err error) {
+	if f.onAt != nil {
+		f.onAt()
+	}
+	err = f.SegmentsFrom(t, p, off, func(r metastore.RemoteSegment) bool {
+		row, ok = r, r.Base <= off
+		return false
+	})
+	return row, ok, err
+}
+func (f *fakeMeta) SegmentsFrom(_ protocol.UUID, _ int32, off int64, fn func(metastore.RemoteSegment) bool) error {
+	f.mu.Lock()
+	rows := slices.Clone(f.rows)
+	f.mu.Unlock()
+	for _, r := range rows {
+		if r.Next > off && !fn(r) {
+			break
+		}
+	}
+	return nil
+}
+func (f *fakeMeta) PendingSegments(metastore.Cursor, int) ([]metastore.RemoteSegment, metastore.Cursor, error) {
+	return nil, metastore.Cursor{}, nil
+}
+func (f *fakeMeta) PendingOf(protocol.UUID, int32) ([]metastore.RemoteSegment, error) {
+	return nil, nil
+}
+func (f *fakeMeta) JournalPending(n int) ([]*metapb.JournalEntry, uint64, uint64, error) {
+	if len(f.outbox) == 0 {
+		return nil, 0, 0, nil
+	}
+	e := f.outbox[:min(n, len(f.outbox))]
+	return e, e[0].Index, e[len(e)-1].Index, nil
+}
+func (f *fakeMeta) JournalClear(_ context.Context, through uint64) error {
+	f.outbox = slices.DeleteFunc(f.outbox, func(e *metapb.JournalEntry) bool { return e.Index <= through })
+	f.journaled = through
+	return nil
+}
+func (f *fakeMeta) JournaledThrough() uint64 { return f.journaled }
