@@ -262,8 +262,10 @@ func (c *Config) refuseUnsupported(errs *[]error) {
 }
 
 func (c *Config) checkTopicDefaults(errs *[]error) {
-	if c.Int64("log.retention.ms") == 0 && c.isGiven("log.retention.ms") {
-		*errs = append(*errs, c.at("log.retention.ms", "allowed: -1 for ever, or at least 1", ""))
+	for _, name := range []string{"log.retention.ms", "log.retention.minutes", "log.retention.hours"} {
+		if n := c.Int64(name); c.isGiven(name) && (n == 0 || n < unlimited) {
+			*errs = append(*errs, c.at(name, "allowed: -1 for ever, or at least 1", ""))
+		}
 	}
 	if _, err := c.Topic(nil); err != nil {
 		*errs = append(*errs, &Error{What: "the defaults for topics do not fit together: " + err.Error()})

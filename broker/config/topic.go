@@ -233,8 +233,8 @@ func scaled(v any, unit int64) any {
 	if n > math.MaxInt64/unit {
 		return int64(math.MaxInt64)
 	}
-	if n < 0 { // minutes and hours: any negative number is "for ever"
-		return int64(unlimited)
+	if n < 0 { // -1 minutes or hours is "for ever" too
+		return n
 	}
 	return n * unit
 }

@@ -1,0 +1,58 @@
+package admin
+
+import (
+	"time"
+
+	"varve/broker/netio"
+	"varve/broker/replica"
+	"varve/metastore"
+	"varve/tiering"
+	"varve/tiering/objstore"
+)
+
+// Replicas tells about this broker's partitions; *replica.Manager does.
+type Replicas interface {
+	Stats() replica.Stats
+	Describe() []replica.PartitionInfo
+}
+
+// Tier tells how partitions have settled; *tiering.Manager does.
+type Tier interface{ Status() tiering.Status }
+
+// Network tells about connections; *netio.Server does.
+type Network interface{ Stats() netio.Stats }
+
+// Meta has the cluster's metadata; *metastore.Store does.
+type Meta interface{ Image() *metastore.Image }
+
+// StoreUsage tells what was asked of the object store; *objstore.Counters does.
+type StoreUsage interface{ Snapshot() []objstore.Usage }
+
+// Sources are where the numbers come from. Any part may be nil and is then left out; a nil pointer must not be put into an
+// interface. All are called on each request and must be quick.
+type Sources struct {
+	NodeID   int32
+	Version  string
+	Ready    func() error // why clients are not served; nil when they are
+	Replicas Replicas
+	Tier     Tier
+	Network  Network
+	Meta     Meta
+	Store    StoreUsage
+	Events   *Events
+	Now      func() time.Time // nil is time.Now
+}
+
+func (s Sources) now() time.Time {
+	if s.Now == nil {
+		return time.Now()
+	}
+	return s.Now()
+}
+
+func (s Sources) ready() error {
+	if s.Ready == nil {
+		return nil
+	}
+	return s.Ready()
+}
