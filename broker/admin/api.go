@@ -79,10 +79,10 @@ func (s *Server) cluster() Cluster {
 	if err := s.src.ready(); err != nil {
 		c.Ready, c.Problem = false, err.Error()
 	}
-	if s.src.Meta == nil {
+	if s.src.Image == nil {
 		return c
 	}
-	image := s.src.Meta.Image()
+	image := s.src.Image()
 	c.ClusterID, c.Controller = image.ClusterID(), image.Controller()
 	c.MetadataIndex, c.JournaledIndex = image.Index(), image.JournaledThrough()
 	c.TopicCount, c.PartitionCount = image.TopicCount(), image.PartitionCount()
@@ -98,7 +98,7 @@ func (s *Server) cluster() Cluster {
 
 func (s *Server) topics() []Topic {
 	topics := []Topic{}
-	if s.src.Meta == nil {
+	if s.src.Image == nil {
 		return topics
 	}
 	type at struct {
@@ -111,7 +111,7 @@ func (s *Server) topics() []Topic {
 			here[at{p.Topic, p.Partition}] = describe(p)
 		}
 	}
-	for t := range s.src.Meta.Image().Topics() {
+	for t := range s.src.Image().Topics() {
 		row := Topic{Name: t.Name, ID: t.ID.String(), Configs: t.Configs, Partitions: []Partition{}}
 		for _, p := range t.Partitions {
 			row.Partitions = append(row.Partitions, Partition{Partition: p.Index, Leader: p.Leader, LeaderEpoch: p.LeaderEpoch,

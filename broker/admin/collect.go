@@ -5,11 +5,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"varve/metastore"
 	"varve/tiering"
 )
 
-func collectMeta(out chan<- prometheus.Metric, image *metastore.Image, node int32) {
+func collectMeta(out chan<- prometheus.Metric, image Image, node int32) {
 	active, fenced, leaderless := 0, 0, 0
 	for _, b := range image.Brokers() {
 		if b.Fenced {
@@ -71,8 +70,8 @@ func collectReplicas(out chan<- prometheus.Metric, r Replicas) {
 
 func collectEvents(out chan<- prometheus.Metric, src Sources) {
 	known := func(string) bool { return true }
-	if src.Meta != nil {
-		image := src.Meta.Image()
+	if src.Image != nil {
+		image := src.Image()
 		known = func(topic string) bool { _, ok := image.Topic(topic); return ok }
 	}
 	names, uploads := src.Events.snapshot(known)

@@ -105,8 +105,8 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	src := c.s.src
 	out <- buildInfo.with(1, src.Version)
 	out <- readyGauge.with(flag(src.ready() == nil))
-	if src.Meta != nil {
-		collectMeta(out, src.Meta.Image(), src.NodeID)
+	if src.Image != nil {
+		collectMeta(out, src.Image(), src.NodeID)
 	}
 	if src.Replicas != nil {
 		collectReplicas(out, src.Replicas)

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"iter"
 	"time"
 
 	"varve/broker/netio"
@@ -22,8 +23,19 @@ type Tier interface{ Status() tiering.Status }
 // Network tells about connections; *netio.Server does.
 type Network interface{ Stats() netio.Stats }
 
-// Meta has the cluster's metadata; *metastore.Store does.
-type Meta interface{ Image() *metastore.Image }
+// Image is the cluster's metadata at one moment; *metastore.Image is one.
+type Image interface {
+	ClusterID() string
+	Controller() int32
+	Index() uint64
+	JournaledThrough() uint64
+	JournalEntries() int64
+	Brokers() []*metastore.Broker
+	Topics() iter.Seq[*metastore.Topic]
+	Topic(name string) (*metastore.Topic, bool)
+	TopicCount() int
+	PartitionCount() int
+}
 
 // StoreUsage tells what was asked of the object store; *objstore.Counters does.
 type StoreUsage interface{ Snapshot() []objstore.Usage }
@@ -37,7 +49,7 @@ type Sources struct {
 	Replicas Replicas
 	Tier     Tier
 	Network  Network
-	Meta     Meta
+	Image    func() Image
 	Store    StoreUsage
 	Events   *Events
 	Now      func() time.Time // nil is time.Now
