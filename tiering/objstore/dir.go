@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"path"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -38,6 +39,8 @@ const (
 	maxDurableFolders = 16384
 	lockPoll          = 2 * time.Millisecond
 	maxLockWait       = 30 * time.Second
+	// heldHere is how vfs says that another Dir of this process has the lock.
+	heldHere = "lock held by current process"
 )
 
 // NewDir returns the store in folder root of fsys. It touches nothing yet: the first
@@ -67,7 +70,7 @@ func (d *Dir) locked(ctx context.Context, fn func() error) error {
 		if err == nil {
 			return errors.Join(fn(), lock.Close())
 		}
-		if errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.ENOSPC) {
+		if !errors.Is(err, syscall.EAGAIN) && !strings.Contains(err.Error(), heldHere) {
 			return dirError("lock", d.root, err)
 		}
 		if time.Since(start) > maxLockWait {
@@ -87,21 +90,23 @@ func (d *Dir) makeDurable(folder string) error {
 		clear(d.durable)
 	}
 	parent := path.Dir(folder)
-	if parent == folder {
-		return nil
-	}
-	if folder == d.root {
-		// The folders above the root are the operator's, but may be ours to make.
-		if err := d.fs.MkdirAll(folder, 0o755); err != nil {
-			return dirError("make folder", folder, err)
+	if folder != d.root {
+		if err := d.makeDurable(parent); err != nil {
+			return err
 		}
-	} else if err := d.makeDurable(parent); err != nil {
-		return err
-	} else if err := d.fs.MkdirAll(folder, 0o755); err != nil {
+	}
+	if err := d.fs.MkdirAll(folder, 0o755); err != nil {
 		return dirError("make folder", folder, err)
 	}
 	if err := d.syncFolder(parent); err != nil {
 		return err
+	}
+	for above := parent; folder == d.root && above != path.Dir(above); {
+		// What lies above the root is the operator's, but may have been ours to make.
+		above = path.Dir(above)
+		if err := d.syncFolder(above); err != nil && !errors.Is(err, ErrForbidden) {
+			return err
+		}
 	}
 	d.durable[folder] = true
 	return nil

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
-	"syscall"
 )
 
 // List implements Store. It holds the names of one folder per level in memory.
@@ -40,10 +39,10 @@ func (w *dirWalk) folder(folder, keyPrefix string) (more bool, err error) {
 		return false, err
 	}
 	names, err := w.d.fs.List(folder)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-		return true, nil // pruned meanwhile, or a stranger's file
-	}
 	if err != nil {
+		if info, serr := w.d.fs.Stat(folder); errors.Is(serr, fs.ErrNotExist) || (serr == nil && !info.IsDir()) {
+			return true, nil // pruned meanwhile, or a stranger's file
+		}
 		return false, dirError("list", folder, err)
 	}
 	entries := make([]dirEntry, 0, len(names))
