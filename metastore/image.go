@@ -162,7 +162,7 @@ func (i *Image) Partition(topic protocol.UUID, partition int32) (*Partition, boo
 
 // BrokerConfig returns the dynamic configuration of one broker; id -1 is the default for all brokers.
 func (i *Image) BrokerConfig(id int32) BrokerConfig {
-	if c, ok := i.configs.Get(brokerConfigName(id)); ok {
+	if c, ok := i.configs.Get(BrokerConfigName(id)); ok {
 		return *c
 	}
 	return BrokerConfig{}
@@ -177,7 +177,8 @@ func (i *Image) JournaledThrough() uint64 { return i.cluster.JournaledThrough }
 // JournalEntries is the number of entries that wait in the outbox.
 func (i *Image) JournalEntries() int64 { return i.cluster.JournalEntries }
 
-func brokerConfigName(id int32) string {
+// BrokerConfigName is the key of a broker's dynamic configuration: the node id, or "" for -1, all brokers.
+func BrokerConfigName(id int32) string {
 	if id < 0 {
 		return ""
 	}

@@ -69,6 +69,7 @@ type Store struct {
 	wg      sync.WaitGroup
 	closing atomic.Bool
 	gate    sync.RWMutex // held for reading by proposals under way
+	closed  bool         // under gate
 }
 
 // Result is what a command answers.
@@ -138,13 +139,13 @@ func (s *Store) Close(ctx context.Context) error {
 			s.opts.Events.Emit(StorageTrouble{What: "leadership transfer: " + err.Error()})
 		}
 	}
-	s.gate.Lock() // waits for proposals under way; later ones see that the store is closing
-	s.gate.Unlock()
 	return errors.Join(s.shutdown(), ctx.Err())
 }
 
 func (s *Store) shutdown() error {
-	s.closing.Store(true)
+	s.gate.Lock() // waits for proposals under way
+	s.closed = true
+	s.gate.Unlock()
 	s.stop()
 	var errs []error
 	if s.raft != nil {
@@ -197,7 +198,7 @@ func (s *Store) Propose(ctx context.Context, cmd *metapb.Command) (Result, error
 	}
 	s.gate.RLock()
 	defer s.gate.RUnlock()
-	if s.closing.Load() {
+	if s.closed {
 		return Result{}, protocol.Errorf(protocol.NotController, "the metastore is closed")
 	}
 	cmd.TimeMs = s.opts.Now().UnixMilli()
