@@ -13,8 +13,15 @@ import (
 // caller that wants a larger record's bytes makes the window grow.
 const windowBytes = 32 << 10
 
-// maxVarintBytes is the longest varint of a record (a 64-bit timestamp delta).
-const maxVarintBytes = 10
+// maxIdleReads is how often in a row a decompressor may return nothing.
+const maxIdleReads = 100
+
+// The longest varints of a record (ByteUtils.java): of 64 bits, which only the
+// timestamp delta is, and of 32.
+const (
+	maxVarintBytes   = 10
+	maxVarint32Bytes = 5
+)
 
 // source is the record section of a batch as a window that moves over it. An
 // uncompressed section is one window from the start (r is nil).
@@ -39,9 +46,16 @@ var (
 // need makes the window hold n bytes, or all that is left. It never allocates
 // more than twice what the decompressor has really produced.
 func (s *source) need(n int) error {
-	for len(s.buf) < n && s.r != nil {
+	for idle := 0; len(s.buf) < n && s.r != nil; {
+		used := len(s.buf)
 		if err := s.fill(n); err != nil {
 			return err
+		}
+		if idle++; len(s.buf) > used {
+			idle = 0
+		}
+		if idle > maxIdleReads {
+			return decompressError(io.ErrNoProgress)
 		}
 	}
 	return nil
@@ -164,7 +178,7 @@ func varint32(b []byte) (v int32, n int) {
 		return int32(u>>1) ^ -int32(u&1), 1
 	}
 	u, n := binary.Uvarint(b)
-	if n > 0 && u > math.MaxUint32 {
+	if n > maxVarint32Bytes || n > 0 && u > math.MaxUint32 {
 		return 0, -n
 	}
 	return int32(uint32(u)>>1) ^ -int32(u&1), n
