@@ -1,0 +1,266 @@
+package commitlog
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"math"
+	"sort"
+	"sync"
+
+	"varve/protocol"
+)
+
+// Widths of index entries in bytes. All numbers are big endian.
+//
+//	.index     relative offset int32, position int32          OffsetIndex.java
+//	.timeindex timestamp int64, relative offset int32         TimeIndex.java
+//	.txnindex  version int16 (0), producer id int64, first    AbortedTxn.java
+//	           offset int64, last offset int64, last stable
+//	           offset int64
+//
+// An offset index entry names the last offset of a batch and where that batch
+// begins. A time index entry names the largest timestamp so far and the last
+// offset of the first batch that has it; timestamps rise strictly.
+const (
+	offsetEntryBytes = 8
+	timeEntryBytes   = 12
+	txnEntryBytes    = 34
+
+	// spillBytes of entries are held in memory before they are written.
+	spillBytes = 4096
+	// maxEntryBytes is the widest entry.
+	maxEntryBytes = txnEntryBytes
+)
+
+// index is an append-only file of entries of one width whose newest entries are
+// in memory. There is one writer; readers only wait for it when they look at
+// entries in memory.
+type index struct {
+	width int
+	file  *diskFile // nil: memory only
+
+	mu     sync.RWMutex
+	onDisk int    // entries in the file
+	tail   []byte // entries after those
+}
+
+func newIndex(file *diskFile, width int) *index { return &index{width: width, file: file} }
+
+// count is the number of entries.
+func (x *index) count() int {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.onDisk + len(x.tail)/x.width
+}
+
+// append adds one entry. A failed write to the file leaves the entries in
+// memory; flush says so when it has to.
+func (x *index) append(e []byte) {
+	x.mu.Lock()
+	x.tail = append(x.tail, e...)
+	full := len(x.tail) >= spillBytes && x.file != nil
+	x.mu.Unlock()
+	if full {
+		_ = x.flush()
+	}
+}
+
+// flush writes the entries in memory to the file.
+func (x *index) flush() error {
+	x.mu.RLock()
+	at, tail := x.onDisk, x.tail // one writer: nothing moves until the lock below
+	x.mu.RUnlock()
+	if len(tail) == 0 {
+		return nil
+	}
+	err := x.file.writeAt(tail, int64(at*x.width))
+	x.file.closeIdle() // the active segment's log is the only descriptor an idle partition keeps
+	if err != nil {
+		return err
+	}
+	x.mu.Lock()
+	x.onDisk += len(tail) / x.width
+	x.tail = x.tail[:0]
+	x.mu.Unlock()
+	return nil
+}
+
+// seal writes what is left, so that the file is there even without entries
+// where always is set, as Kafka has it.
+func (x *index) seal(always bool) error {
+	if err := x.flush(); err != nil {
+		return err
+	}
+	x.mu.Lock()
+	x.tail = nil
+	empty := x.onDisk == 0
+	x.mu.Unlock()
+	if !empty || !always {
+		return nil
+	}
+	return x.file.writeAt(nil, 0)
+}
+
+// sync makes the file durable if there is one.
+func (x *index) sync() error {
+	x.file.mu.Lock()
+	clean := !x.file.exists || x.file.synced == x.file.writes
+	x.file.mu.Unlock()
+	if clean {
+		return nil
+	}
+	return x.file.sync()
+}
+
+// last copies the newest entry into e; false when there is none.
+func (x *index) last(e []byte) (bool, error) {
+	n := x.count()
+	if n == 0 {
+		return false, nil
+	}
+	return true, x.entry(n-1, e)
+}
+
+// entry copies entry i into e.
+func (x *index) entry(i int, e []byte) error {
+	x.mu.RLock()
+	if j := i - x.onDisk; j >= 0 {
+		defer x.mu.RUnlock()
+		if (j+1)*x.width > len(x.tail) {
+			return errGone
+		}
+		copy(e[:x.width], x.tail[j*x.width:])
+		return nil
+	}
+	x.mu.RUnlock()
+	return x.readAt(e[:x.width], int64(i*x.width))
+}
+
+func (x *index) readAt(p []byte, off int64) error {
+	if err := x.file.acquire(); err != nil {
+		return err
+	}
+	defer x.file.release()
+	n, err := x.file.ReadAt(p, off)
+	if n == len(p) {
+		return nil
+	}
+	if err == nil || errors.Is(err, io.EOF) {
+		return &protocol.CorruptionError{Where: x.file.path, What: "index file is shorter than its entries"}
+	}
+	return err
+}
+
+// search returns the first i for which after(entry i) is true, or the count. after
+// must be false and then true along the entries.
+func (x *index) search(after func(e []byte) bool) (int, error) {
+	x.mu.RLock()
+	onDisk, n := x.onDisk, len(x.tail)/x.width
+	i := sort.Search(n, func(i int) bool { return after(x.tail[i*x.width : (i+1)*x.width]) })
+	x.mu.RUnlock()
+	if i > 0 || onDisk == 0 {
+		return onDisk + i, nil
+	}
+	return x.searchFile(onDisk, after)
+}
+
+var blockPool = sync.Pool{New: func() any { return new([spillBytes]byte) }}
+
+// searchFile halves the file down to one block and looks through that in
+// memory.
+func (x *index) searchFile(n int, after func(e []byte) bool) (int, error) {
+	buf := blockPool.Get().(*[spillBytes]byte)
+	defer blockPool.Put(buf)
+	lo, hi := 0, n // the answer is in [lo, hi]
+	perBlock := spillBytes / x.width
+	for hi-lo > perBlock {
+		mid := int(uint(lo+hi) / 2)
+		if err := x.readAt(buf[:x.width], int64(mid*x.width)); err != nil {
+			return 0, err
+		}
+		if after(buf[:x.width]) {
+			hi = mid
+		} else {
+			lo = mid + 1
+		}
+	}
+	block := buf[:(hi-lo)*x.width]
+	if err := x.readAt(block, int64(lo*x.width)); err != nil {
+		return 0, err
+	}
+	return lo + sort.Search(hi-lo, func(i int) bool { return after(block[i*x.width : (i+1)*x.width]) }), nil
+}
+
+// truncate keeps the first n entries. The caller has shut readers out or makes
+// them look again.
+func (x *index) truncate(n int) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if n >= x.onDisk {
+		x.tail = x.tail[:min(len(x.tail), (n-x.onDisk)*x.width)]
+		return nil
+	}
+	x.tail = x.tail[:0]
+	x.onDisk = n
+	return x.file.truncate(int64(n * x.width))
+}
+
+// bytes returns a copy of entries [from, to).
+func (x *index) bytes(from, to int) ([]byte, error) {
+	x.mu.RLock()
+	onDisk := x.onDisk
+	out := make([]byte, (to-from)*x.width)
+	if to > onDisk {
+		first := max(from, onDisk)
+		copy(out[(first-from)*x.width:], x.tail[(first-onDisk)*x.width:(to-onDisk)*x.width])
+	}
+	x.mu.RUnlock()
+	if n := min(to, onDisk) - from; n > 0 {
+		if err := x.readAt(out[:n*x.width], int64(from*x.width)); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// Entries, encoded and decoded.
+
+func putOffsetEntry(e []byte, rel int32, pos int32) {
+	binary.BigEndian.PutUint32(e, uint32(rel))
+	binary.BigEndian.PutUint32(e[4:], uint32(pos))
+}
+
+func offsetEntry(e []byte) (rel int64, pos int64) {
+	return int64(int32(binary.BigEndian.Uint32(e))), int64(int32(binary.BigEndian.Uint32(e[4:])))
+}
+
+func putTimeEntry(e []byte, ts int64, rel int32) {
+	binary.BigEndian.PutUint64(e, uint64(ts))
+	binary.BigEndian.PutUint32(e[8:], uint32(rel))
+}
+
+func timeEntry(e []byte) (ts int64, rel int64) {
+	return int64(binary.BigEndian.Uint64(e)), int64(int32(binary.BigEndian.Uint32(e[8:])))
+}
+
+func putTxnEntry(e []byte, t AbortedTxn) {
+	binary.BigEndian.PutUint16(e, 0)
+	binary.BigEndian.PutUint64(e[2:], uint64(t.ProducerID))
+	binary.BigEndian.PutUint64(e[10:], uint64(t.FirstOffset))
+	binary.BigEndian.PutUint64(e[18:], uint64(t.LastOffset))
+	binary.BigEndian.PutUint64(e[26:], uint64(t.LastStableOffset))
+}
+
+func txnEntry(e []byte) AbortedTxn {
+	return AbortedTxn{
+		ProducerID:       int64(binary.BigEndian.Uint64(e[2:])),
+		FirstOffset:      int64(binary.BigEndian.Uint64(e[10:])),
+		LastOffset:       int64(binary.BigEndian.Uint64(e[18:])),
+		LastStableOffset: int64(binary.BigEndian.Uint64(e[26:])),
+	}
+}
+
+// fitsRelative reports whether off can stand in an index of a segment that
+// begins at base.
+func fitsRelative(base, off int64) bool { return off >= base && off-base <= math.MaxInt32 }
