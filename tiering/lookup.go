@@ -42,15 +42,58 @@ func (m *Manager) MaxTimestamp(ctx context.Context, topicID protocol.UUID, parti
 	if err != nil {
 		return commitlog.TimestampOffset{}, false, err
 	}
-	best := int64(-1)
+	best, cut := int64(-1), int64(-1) // of segments wholly at or above log start; of the one that holds it
 	_, _, err = m.findRow(topicID, partition, st.LogStart, func(r metastore.RemoteSegment) bool {
-		best = max(best, r.MaxTimestamp)
+		if r.Base < st.LogStart {
+			cut = r.MaxTimestamp
+		} else {
+			best = max(best, r.MaxTimestamp)
+		}
 		return false
 	})
+	if err == nil && cut > best {
+		err = m.withSegment(ctx, topicID, partition, st.LogStart, func(r metastore.RemoteSegment, x *SegmentIndex) error {
+			c := &cursor{m: m, ctx: ctx, row: r, x: x}
+			t, err := c.maxTime(st.LogStart)
+			best = max(best, t)
+			return err
+		})
+	}
 	if err != nil || best < 0 {
 		return commitlog.TimestampOffset{}, false, err
 	}
 	return m.OffsetForTimestamp(ctx, topicID, partition, best)
+}
+
+// maxTime is the highest timestamp at or above logStart, -1 if there is none.
+func (c *cursor) maxTime(logStart int64) (best int64, err error) {
+	best = -1
+	var buf [record.HeaderLen]byte
+	for pos := c.x.position(logStart); ; clear(c.held) {
+		h, size, more, err := c.header(pos, buf[:])
+		if err != nil || !more {
+			return best, err
+		}
+		switch {
+		case h.BaseOffset() >= logStart:
+			best = max(best, h.MaxTimestamp())
+		case h.LastOffset() >= logStart:
+			b, err := c.batch(pos, size)
+			if err != nil {
+				return best, err
+			}
+			it := b.Records()
+			for it.Next() {
+				if r := it.Record(); r.Offset >= logStart {
+					best = max(best, r.Timestamp)
+				}
+			}
+			if err := it.Err(); err != nil {
+				return best, err
+			}
+		}
+		pos += size
+	}
 }
 
 // findRow returns the first FINISHED segment from off on that match accepts.

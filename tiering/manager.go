@@ -358,7 +358,7 @@ func (m *Manager) watch() {
 		freed++
 		t.freed = true
 		pt := t.part
-		pt.task = nil
+		pt.task, pt.swept = nil, false
 		m.bookLocked(pt, errStuck)
 		pt.notBefore = time.Time{}
 		stuck = append(stuck, PartitionStuck{Topic: pt.Topic(), Partition: pt.Index(), ForMs: now.Sub(t.started).Milliseconds()})

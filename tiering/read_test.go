@@ -323,7 +323,7 @@ func TestReadAfterClose(t *testing.T) {
 
 func TestTimeLookup(t *testing.T) {
 	ctx := context.Background()
-	r := newReadRig(t, 3, 40, 200, nil)
+	r := newReadRig(t, 3, 40, 200, func(o *Options) { o.CacheDir, o.CacheBytes = t.TempDir(), 1<<24 })
 	end := r.meta.state.End
 	for off := int64(0); off < end; off++ {
 		at, ok, err := r.OffsetForTimestamp(ctx, readTopic, 0, testTime(off))
@@ -343,6 +343,13 @@ func TestTimeLookup(t *testing.T) {
 	r.meta.state.LogStart = 130 // inside a batch
 	if at, ok, err := r.OffsetForTimestamp(ctx, readTopic, 0, 0); err != nil || !ok || at.Offset != 130 {
 		t.Fatalf("log start inside a batch: %+v %v", at, err)
+	}
+	// The highest timestamp of the segment that holds log start may lie below it. (It
+	// is cached by now, so that its key does not matter.)
+	r.meta.rows[1].MaxTimestamp = testTime(1000)
+	r.meta.rows = r.meta.rows[:2]
+	if at, ok, err := r.MaxTimestamp(ctx, readTopic, 0); err != nil || !ok || at.Offset != 239 {
+		t.Fatalf("max above log start: %+v %v", at, err)
 	}
 }
 

@@ -61,9 +61,9 @@ func (m *Manager) retainPart(ctx context.Context, pt *part, age bool) error {
 // all of it is past local retention, so that it can be freed.
 func (m *Manager) seal(pt *part) error {
 	cfg, log, now := pt.TierConfig(), pt.Log(), m.o.Now()
-	segs, err := log.Segments()
-	if err != nil || len(segs) == 0 {
-		return err
+	segs := log.Segments()
+	if len(segs) == 0 {
+		return nil
 	}
 	active := segs[len(segs)-1]
 	if active.Next == active.Base {
@@ -72,16 +72,17 @@ func (m *Manager) seal(pt *part) error {
 	rolled := false
 	if cfg.UploadMaxLagMs > 0 && !cfg.CopyDisable {
 		maxAge := max(cfg.UploadMaxLagMs-m.o.TaskIntervalMs, cfg.UploadMaxLagMs/2)
-		if now.UnixMilli()-active.CreatedMs >= maxAge {
+		if now.UnixMilli()-active.CreatedMs > maxAge {
 			if err := m.fail(fpRollAge); err != nil {
 				return err
 			}
+			var err error
 			if rolled, err = log.MaybeRoll(now, maxAge); err != nil {
 				return err
 			}
 		}
 	}
-	if ms, _ := localLimits(cfg); !rolled && ms >= 0 && active.MaxTimestamp < now.UnixMilli()-ms {
+	if ms, _ := localLimits(cfg); !rolled && ms >= 0 && newest(active) < now.UnixMilli()-ms {
 		if err := m.fail(fpLocalRoll); err != nil {
 			return err
 		}
@@ -94,6 +95,15 @@ func (m *Manager) seal(pt *part) error {
 		m.Nudge(pt.key.topic, pt.key.partition)
 	}
 	return nil
+}
+
+// newest is the time of a local segment's newest record, or of its creation when no
+// record has one.
+func newest(s commitlog.SegmentInfo) int64 {
+	if s.MaxTimestamp < 0 {
+		return s.CreatedMs
+	}
+	return s.MaxTimestamp
 }
 
 // localLimits are the bounds of the local log: total retention's when nothing is
@@ -113,13 +123,10 @@ func (m *Manager) retainLocal(pt *part) error {
 		return err
 	}
 	log := pt.Log()
-	segs, err := log.Segments()
-	if err != nil {
-		return err
-	}
+	segs := log.Segments()
 	ms, bytes := localLimits(pt.TierConfig())
 	cut := localCut(segs, st, ms, bytes, m.o.Now().UnixMilli())
-	if cut <= log.LocalStart() {
+	if cut == 0 {
 		return nil
 	}
 	if err := m.fail(fpLocalFree); err != nil {
@@ -146,7 +153,7 @@ func localCut(segs []commitlog.SegmentInfo, st metastore.TierState, ms, bytes, n
 		case s.Next <= st.LogStart:
 		case s.Next > st.End:
 			return cut
-		case ms >= 0 && s.MaxTimestamp < nowMs-ms:
+		case ms >= 0 && newest(s) < nowMs-ms:
 		case bytes >= 0 && total-bytes >= s.SizeBytes:
 		default:
 			return cut
@@ -169,10 +176,7 @@ func (m *Manager) retainTotal(ctx context.Context, pt *part) error {
 	if pt.Log().LogStart() < st.LogStart {
 		pt.LogStartMoved(st.LogStart) // it stopped between the two
 	}
-	segs, err := pt.Log().Segments()
-	if err != nil {
-		return err
-	}
+	segs := pt.Log().Segments()
 	plan := newRetentionPlan(st, segs, pt.TierConfig(), m.o.Now().UnixMilli())
 	err = m.o.Meta.SegmentsFrom(pt.key.topic, pt.key.partition, 0, plan.remote)
 	if err != nil {
@@ -284,11 +288,7 @@ func (p *retentionPlan) local(segs []commitlog.SegmentInfo, lastStable int64) {
 		if s.Base < p.tierEnd {
 			bytes = 0 // partly in the tier, counted there: it goes by time only
 		}
-		ts := s.MaxTimestamp
-		if ts < 0 {
-			ts = s.CreatedMs
-		}
-		if !p.takes(bytes, ts) {
+		if !p.takes(bytes, newest(s)) {
 			return
 		}
 		p.start = s.Next

@@ -56,14 +56,13 @@ func (m *Manager) describe(ps *PartitionStatus, pt *part) {
 	}
 	log := pt.Log()
 	ps.LocalStart, ps.LocalEnd, ps.LocalBytes = log.LocalStart(), log.End(), log.SizeBytes()
-	segs, serr := log.Segments()
-	for _, s := range segs {
+	for _, s := range log.Segments() {
 		if s.Next > ps.TierEnd {
 			ps.LagBytes += s.SizeBytes
 		}
 	}
 	ps.LagOffsets = max(0, ps.LocalEnd-max(ps.TierEnd, ps.LocalStart))
-	if err := cmp.Or(err, serr); err != nil && ps.LastError == "" {
+	if err != nil && ps.LastError == "" {
 		ps.LastError, ps.LastErrorMs = err.Error(), m.o.Now().UnixMilli()
 	}
 }

@@ -242,6 +242,9 @@ func (u *upload) run(ctx context.Context) error {
 // abandon gives a failed attempt up. Its object may be there nevertheless, now or
 // later: only DELETE_STARTED permits to delete it.
 func (u *upload) abandon(ctx context.Context, cause error) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return cause // the process or the leadership ends: the next leader retires it
+	}
 	if err := u.m.fail(fpUploadAbandon); err != nil {
 		return err
 	}
