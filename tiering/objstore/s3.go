@@ -143,7 +143,7 @@ func (s *s3Store) err(ctx context.Context, verb Verb, key string, conditional bo
 		resp *smithyhttp.ResponseError
 		api  smithy.APIError
 	)
-	if ctx.Err() != nil || !errors.As(err, &resp) || resp.Response == nil {
+	if ctx.Err() != nil || !errors.As(err, &resp) || resp.Response == nil || resp.HTTPStatusCode() == 0 {
 		return transportError(ctx, verb, s.url.Bucket, key, err)
 	}
 	a := answer{verb: verb, bucket: s.url.Bucket, key: key, conditional: conditional, status: resp.HTTPStatusCode()}

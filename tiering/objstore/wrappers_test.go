@@ -1,0 +1,299 @@
+package objstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestRetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := NewFaulty(NewMem(nil), 1)
+		s := WithRetry(f, RetryPolicy{MaxAttempts: 4})
+		f.Add(Fault{Kind: FaultError, Verb: VerbPut, Times: 2}, Fault{Kind: FaultThrottle, Verb: VerbPut})
+		start := time.Now()
+		mustPut(t, s, "a", []byte("x"))
+		if f.Calls(VerbPut) != 4 {
+			t.Fatalf("%d attempts", f.Calls(VerbPut))
+		}
+		// Half to all of 100 ms, 200 ms, and four times 400 ms.
+		if took := time.Since(start); took < 950*time.Millisecond || took > 1900*time.Millisecond {
+			t.Fatalf("waited %v", took)
+		}
+		f.Add(Fault{Kind: FaultThrottle, Times: -1})
+		if _, err := s.Head(t.Context(), "a"); !IsThrottled(err) || f.Calls(VerbHead) != 4 {
+			t.Fatalf("after %d attempts: %v", f.Calls(VerbHead), err)
+		}
+		f.Clear()
+		f.Add(Fault{Kind: FaultError, Verb: VerbGet, Err: ErrForbidden, Times: -1})
+		if _, err := s.Get(t.Context(), "a", 0, -1, ""); !errors.Is(err, ErrForbidden) || f.Calls(VerbGet) != 1 {
+			t.Fatalf("a refusal was retried %d times: %v", f.Calls(VerbGet), err)
+		}
+	})
+}
+
+func TestRetryBounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := NewFaulty(NewMem(nil), 1)
+		f.Add(Fault{Kind: FaultThrottle, Times: -1})
+		s := WithRetry(f, RetryPolicy{MaxAttempts: 1000, Total: time.Minute})
+		start := time.Now()
+		if _, err := s.Head(t.Context(), "a"); !IsThrottled(err) {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took > time.Minute {
+			t.Fatalf("%v of a minute", took)
+		}
+		// A context that would end in the wait ends the retries at once, with the reason.
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if _, err := s.Head(ctx, "a"); !IsThrottled(err) || ctx.Err() != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel = context.WithCancel(t.Context())
+		time.AfterFunc(10*time.Second, cancel)
+		if _, err := s.Head(ctx, "a"); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestRetryListAndDelete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := NewFaulty(NewMem(nil), 1)
+		s := WithRetry(f, RetryPolicy{})
+		keys := []string{"a", "b", "c", "d", "e"}
+		for _, k := range keys {
+			mustPut(t, s, k, nil)
+		}
+		f.Add(Fault{Kind: FaultLostReply, Verb: VerbList, Times: 3})
+		if got := listAll(t, s, "", ""); !slices.Equal(got, keys) {
+			t.Fatalf("listing cut three times: %q", got)
+		}
+		f.Add(Fault{Kind: FaultPartialDelete, Verb: VerbDelete, Times: 2})
+		if failed, err := s.Delete(t.Context(), keys); err != nil || len(failed) > 0 {
+			t.Fatal(failed, err)
+		}
+		if got := listAll(t, s, "", ""); len(got) > 0 {
+			t.Fatalf("left: %q", got)
+		}
+		f.Add(Fault{Kind: FaultPartialDelete, Verb: VerbDelete, Times: -1, Err: ErrForbidden})
+		failed, err := s.Delete(t.Context(), []string{"x", "y", "z"})
+		if err != nil || len(failed) != 2 || !errors.Is(failed[0], ErrForbidden) {
+			t.Fatal(failed, err)
+		}
+		f.Clear()
+		f.Add(Fault{Kind: FaultPartialDelete, Verb: VerbDelete, Times: -1})
+		if failed, err = s.Delete(t.Context(), []string{"x", "y"}); err != nil || len(failed) != 1 || failed[0].Key != "x" {
+			t.Fatal(failed, err)
+		}
+	})
+}
+
+// TestConditionalRetryMeetsItself: the documented ambiguity, and the way out of it.
+func TestConditionalRetryMeetsItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := NewFaulty(NewMem(nil), 1)
+		s := WithRetry(f, RetryPolicy{})
+		f.Add(Fault{Kind: FaultLostReply, Verb: VerbPut})
+		_, err := s.Put(t.Context(), "owner", BytesBody([]byte("token 1")), PutOptions{IfNoneMatch: true})
+		if !errors.Is(err, ErrPrecondition) {
+			t.Fatal(err)
+		}
+		wantBytes(t, s, "owner", 0, -1, []byte("token 1"))
+	})
+}
+
+func TestDeadlineCountsOnlyTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = time.Second
+		f := NewFaulty(NewMem(nil), 1)
+		s := WithDeadline(f, Deadlines{Put: limit, Get: limit, Head: limit, List: limit, Delete: limit})
+		// A source that takes a minute is not the store's fault.
+		slow := &failingReaderAt{data: make([]byte, 10), hook: func() { time.Sleep(time.Minute) }}
+		if _, err := s.Put(t.Context(), "a", Body{ReaderAt: slow, Size: 10}, PutOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		body, err := s.Get(t.Context(), "a", 0, -1, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute) // nor a reader that takes its time
+		if _, err := io.ReadAll(body); err != nil {
+			t.Fatal(err)
+		}
+		body.Close()
+		if err := s.List(t.Context(), "", "", func(ObjectInfo) bool { time.Sleep(time.Minute); return true }); err != nil {
+			t.Fatal(err)
+		}
+		for _, verb := range []Verb{VerbPut, VerbGet, VerbHead, VerbList, VerbDelete} {
+			f.Add(Fault{Kind: FaultHang, Verb: verb})
+		}
+		for verb, call := range map[Verb]func() error{
+			VerbPut:    func() error { _, err := s.Put(t.Context(), "a", BytesBody(nil), PutOptions{}); return err },
+			VerbGet:    func() error { _, err := s.Get(t.Context(), "a", 0, -1, ""); return err },
+			VerbHead:   func() error { _, err := s.Head(t.Context(), "a"); return err },
+			VerbList:   func() error { return s.List(t.Context(), "", "", nil) },
+			VerbDelete: func() error { _, err := s.Delete(t.Context(), []string{"a"}); return err },
+		} {
+			start := time.Now()
+			if err := call(); !IsRetryable(err) || time.Since(start) != limit {
+				t.Errorf("%s: %v after %v", verb, err, time.Since(start))
+			}
+		}
+	})
+}
+
+func TestBandwidth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const mib = 1 << 20
+		b := NewBandwidth(mib, 2*mib)
+		s := WithBandwidth(WithDeadline(NewMem(nil), Deadlines{Put: time.Second}), b)
+		data := randomBytes(1, 10*mib)
+		start := time.Now()
+		mustPut(t, s, "a", data)
+		if took := time.Since(start); took < 9*time.Second || took > 11*time.Second {
+			t.Fatalf("10 MiB at 1 MiB/s took %v", took)
+		}
+		start = time.Now()
+		wantBytes(t, s, "a", 0, -1, data)
+		if took := time.Since(start); took < 4*time.Second || took > 6*time.Second {
+			t.Fatalf("10 MiB at 2 MiB/s took %v", took)
+		}
+		// The bound is lifted while a body flows.
+		b.Set(mib, mib/10)
+		timer := time.AfterFunc(10*time.Second, func() { b.Set(0, 0) })
+		defer timer.Stop()
+		start = time.Now()
+		wantBytes(t, s, "a", 0, -1, data)
+		if took := time.Since(start); took > 12*time.Second {
+			t.Fatalf("unbounded after 10 s, took %v", took)
+		}
+		// A context ends the wait.
+		b.Set(1024, 1024)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		start = time.Now()
+		if _, err := getRange(ctx, s, "a", 0, -1); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		if _, err := s.Put(ctx, "b", BytesBody(data), PutOptions{}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took > 3*time.Second {
+			t.Fatalf("3 s of context took %v", took)
+		}
+	})
+}
+
+func TestCounters(t *testing.T) {
+	now := time.Unix(0, 0)
+	c := NewCounters(S3StandardPrices(), func() time.Time { now = now.Add(time.Second); return now })
+	f := NewFaulty(NewMem(nil), 1)
+	s := Counted(f, c)
+	mustPut(t, s, "a", []byte("12345"))
+	wantBytes(t, s, "a", 1, 3, []byte("234"))
+	f.Add(Fault{Kind: FaultThrottle, Verb: VerbPut})
+	if _, err := s.Put(t.Context(), "b", BytesBody([]byte("x")), PutOptions{Cause: "test"}); err == nil {
+		t.Fatal("no error")
+	}
+	listAll(t, s, "", "")
+	if _, err := s.Head(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Delete(t.Context(), []string{"a"}); err != nil {
+		t.Fatal(err)
+	}
+	want := []Usage{
+		{Verb: VerbDelete, Calls: 1, Requests: 1, Seconds: 1},
+		{Verb: VerbGet, Cause: "test", Calls: 1, Requests: 1, Bytes: 3, Seconds: 3, Dollars: 4e-7},
+		{Verb: VerbHead, Calls: 1, Requests: 1, Seconds: 1, Dollars: 4e-7},
+		{Verb: VerbList, Calls: 1, Requests: 1, Seconds: 1, Dollars: 5e-6},
+		{Verb: VerbPut, Cause: "test", Calls: 2, Requests: 2, Errors: 1, Bytes: 5, Seconds: 2, Dollars: 1e-5},
+	}
+	if got := c.Snapshot(); !slices.Equal(got, want) {
+		t.Fatalf("\n%+v\nwant\n%+v", got, want)
+	}
+	for i := range 10 * maxCauses {
+		body, err := s.Get(t.Context(), "gone", 0, 1, string(rune('A'+i)))
+		if !errors.Is(err, ErrNotFound) {
+			t.Fatal(body, err)
+		}
+	}
+	if n := len(c.Snapshot()); n > maxCauses+5 {
+		t.Fatalf("%d rows", n)
+	}
+}
+
+func TestFaulty(t *testing.T) {
+	f := NewFaulty(NewMem(nil), 42)
+	ctx, data := t.Context(), randomBytes(2, 1000)
+	mustPut(t, f, "a/1", data)
+
+	f.Add(Fault{Kind: FaultWrongBytes, Verb: VerbGet, Skip: 1}, Fault{Kind: FaultTruncated, Verb: VerbGet})
+	// The first fault passes over one call; the second has it.
+	if _, err := getRange(ctx, f, "a/1", 0, -1); !IsRetryable(err) {
+		t.Fatalf("truncated: %v", err)
+	}
+	got, err := getRange(ctx, f, "a/1", 0, -1)
+	if err != nil || bytes.Equal(got, data) || len(got) != len(data) {
+		t.Fatalf("wrong bytes: %d %v", len(got), err)
+	}
+	wantBytes(t, f, "a/1", 0, -1, data)
+
+	f.Add(Fault{Kind: FaultLate, Verb: VerbPut, Key: "a/2"})
+	if _, err := f.Put(ctx, "a/2", BytesBody(data), PutOptions{}); !IsRetryable(err) {
+		t.Fatal(err)
+	}
+	wantAbsent(t, f, "a/2")
+	if err := f.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	wantBytes(t, f, "a/2", 0, -1, data)
+
+	f.Add(Fault{Kind: FaultStaleList, Verb: VerbList})
+	mustPut(t, f, "a/3", nil)
+	if keys := listAll(t, f, "a/", ""); !slices.Equal(keys, []string{"a/1", "a/2"}) {
+		t.Fatalf("stale list: %q", keys)
+	}
+	if keys := listAll(t, f, "a/", ""); len(keys) != 3 {
+		t.Fatalf("fresh list: %q", keys)
+	}
+
+	f.Add(Fault{Kind: FaultPartialDelete, Verb: VerbDelete})
+	failed, err := f.Delete(ctx, []string{"a/1", "a/2", "a/3"})
+	if err != nil || len(failed) != 2 || len(listAll(t, f, "a/", "")) != 2 {
+		t.Fatalf("partial delete: %v %v", failed, err)
+	}
+}
+
+// TestFaultyIsDeterministic: the same seed plays the same faults.
+func TestFaultyIsDeterministic(t *testing.T) {
+	play := func(seed uint64) (outcomes []bool) {
+		f := NewFaulty(NewMem(nil), seed)
+		f.Add(Fault{Kind: FaultError, Percent: 30, Times: -1})
+		for range 200 {
+			_, err := f.Delete(t.Context(), nil)
+			outcomes = append(outcomes, err != nil)
+		}
+		return outcomes
+	}
+	first := play(7)
+	if !slices.Equal(first, play(7)) || slices.Equal(first, play(8)) {
+		t.Fatal("the seed does not decide")
+	}
+	n := 0
+	for _, failed := range first {
+		if failed {
+			n++
+		}
+	}
+	if n < 30 || n > 90 {
+		t.Fatalf("%d of 200 at 30%%", n)
+	}
+}
