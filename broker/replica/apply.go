@@ -30,8 +30,7 @@ func (t target) leadsAt(node int32) (epoch int32, leads bool) {
 
 // life is what is known of a replica beyond its role.
 type life struct {
-	opened    bool
-	erasedAt  int32 // leader epoch at which its folder was found gone; -1 when it was not
+	told      bool  // the controller hears that its folder is gone
 	lostBelow int64 // high-watermark checkpoint at the first look, until the first election; -1 unknown
 	fromTier  bool  // an election that waits for the tier is under way
 }
@@ -171,7 +170,7 @@ func (m *Manager) newPartition(t *metastore.Topic, part *metastore.Partition) *p
 	p := &partition{
 		m: m, topic: t.Name, id: t.ID, index: part.Index,
 		count: m.counters.of(t.Name, m.internalTopic(t.Name)),
-		life:  life{erasedAt: -1, lostBelow: -1},
+		life:  life{lostBelow: -1},
 	}
 	p.role.Store(&role{
 		state: StateElecting, leader: part.Leader, leaderEpoch: part.LeaderEpoch, partitionEpoch: part.PartitionEpoch,
@@ -292,8 +291,8 @@ func (p *partition) open(t target, r *role) bool {
 		p.life.lostBelow, ok = -1, false
 	}
 	if !ok {
-		if !t.dir.IsZero() && !p.lossAccepted(t) {
-			p.erased(t, r)
+		if !t.dir.IsZero() {
+			p.erased(r)
 			return false
 		}
 		var err error
@@ -305,25 +304,18 @@ func (p *partition) open(t target, r *role) bool {
 	}
 	log.OnDurable(p.onDurable)
 	r.log = log
-	p.life.opened = true
 	p.setWatermark(log, max(min(p.life.lostBelow, log.End()), log.LogStart()))
 	return true
 }
 
-// lossAccepted says whether the controller knows that the folder is gone and wants this replica to lead all the same:
-// a leader epoch that is newer than the one at which it was told.
-func (p *partition) lossAccepted(t target) bool {
-	epoch, leads := t.leadsAt(p.m.nodeID)
-	return p.life.erasedAt >= 0 && leads && epoch > p.life.erasedAt
-}
-
-// erased tells the controller, once per life of the partition, that the folder that should be here is not.
-func (p *partition) erased(t target, r *role) {
+// erased tells the controller that the folder that should be here is not. Once it knows, the Image names no folder for
+// the replica, and a new one is made.
+func (p *partition) erased(r *role) {
 	r.state, r.problem = StateErased, "its folder is gone"
-	if p.life.erasedAt >= 0 {
+	if p.life.told {
 		return
 	}
-	p.life.erasedAt = t.part.LeaderEpoch
+	p.life.told = true
 	p.m.events.Emit(ReplicaErased{Topic: p.topic, TopicID: p.id, Partition: p.index, HighWatermark: p.life.lostBelow})
 	p.m.tell.lost(p.id, p.index)
 }

@@ -22,6 +22,8 @@ type teller struct {
 	m    *Manager
 	wake chan struct{} // capacity 1
 
+	attempts sync.Mutex // one at a time; before mu
+
 	mu     sync.Mutex
 	dirs   map[replicaKey]DirAssignment
 	erased map[replicaKey]struct{}
@@ -90,6 +92,8 @@ func (t *teller) pending() bool {
 
 // attempt tells all there is once. true: all of it was taken.
 func (t *teller) attempt(ctx context.Context) bool {
+	t.attempts.Lock()
+	defer t.attempts.Unlock()
 	b, ok := t.m.meta.Image().Broker(t.m.nodeID)
 	if !ok {
 		return false

@@ -308,10 +308,12 @@ func (p *partition) slice(r *role, q *FetchPartition, res *FetchResult, maxBytes
 	}
 	res.Spans = []protocol.Span{s.Span}
 	if res.Aborted != nil {
-		if res.Aborted, err = r.log.AbortedIn(q.Offset, s.NextOffset); err != nil {
+		aborted, err := r.log.AbortedIn(q.Offset, s.NextOffset)
+		if err != nil {
 			protocol.ReleaseSpans(res.Spans)
 			return false, err
 		}
+		res.Aborted = append(res.Aborted, aborted...)
 	}
 	return false, nil
 }

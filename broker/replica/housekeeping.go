@@ -71,10 +71,7 @@ func (p *partition) tidy(now time.Time, retain bool) {
 // watermark, up to the first that stays (UnifiedLog.deleteOldSegments). With an active segment that is past its time it
 // rolls first.
 func (p *partition) retain(r *role, now time.Time) error {
-	segments, err := r.log.Segments()
-	if err != nil {
-		return err
-	}
+	segments := r.log.Segments()
 	e := expiry{nowMs: now.UnixMilli(), logStart: r.log.LogStart(), hw: p.hw.Load(), timeMs: -1, bytes: -1}
 	if r.conf.CleanupDelete {
 		e.bytes = r.conf.RetentionBytes

@@ -70,10 +70,7 @@ func (p *partition) sealed(r *role, bytes int64) {
 
 // lookAtSegment takes the active segment's size, and nudges the tier when it is another segment than before.
 func (p *partition) lookAtSegment(r *role) {
-	segments, err := r.log.Segments()
-	if err != nil || len(segments) == 0 {
-		return
-	}
+	segments := r.log.Segments()
 	active := segments[len(segments)-1]
 	p.segmentBytes.Store(active.SizeBytes)
 	if p.segmentBase.Swap(active.Base) != active.Base {

@@ -1,0 +1,627 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"varve/broker/commitlog"
+	"varve/broker/config"
+	"varve/metastore"
+	"varve/metastore/metapb"
+	"varve/protocol"
+	"varve/protocol/event"
+	"varve/protocol/record"
+	"varve/tiering"
+)
+
+const self int32 = 1
+
+// book makes Images: a real metastore that no node listens to.
+type book struct {
+	t testing.TB
+	s *metastore.Store
+}
+
+func newBook(t testing.TB) *book {
+	t.Helper()
+	s, err := metastore.Open(context.Background(), metastore.Options{Dir: t.TempDir(), NodeID: self, NoJournal: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close(context.Background()) })
+	b := &book{t, s}
+	id := protocol.NewUUID()
+	b.propose(&metapb.Command{Body: &metapb.Command_RegisterBroker{RegisterBroker: &metapb.RegisterBroker{
+		Broker: &metapb.Broker{Id: self, Incarnation: id[:], Dirs: [][]byte{id[:]}}, ExpectEpoch: -1,
+	}}})
+	return b
+}
+
+func (b *book) propose(c *metapb.Command) {
+	b.t.Helper()
+	if _, err := b.s.Propose(context.Background(), c); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// topic makes a topic whose partitions have these replicas, all in sync, the first one leading at epoch 0.
+func (b *book) topic(name string, partitions int, replicas []int32, configs ...string) protocol.UUID {
+	b.t.Helper()
+	id := protocol.NewUUID()
+	c := &metapb.CreateTopic{TopicId: id[:], Name: name, Configs: map[string]string{}, ImageIndex: b.s.Image().Index()}
+	for i := 0; i+1 < len(configs); i += 2 {
+		c.Configs[configs[i]] = configs[i+1]
+	}
+	var zero protocol.UUID
+	for range partitions {
+		p := &metapb.Partition{Replicas: replicas, Isr: replicas, Leader: replicas[0]}
+		for range replicas {
+			p.Dirs = append(p.Dirs, zero[:])
+		}
+		c.Partitions = append(c.Partitions, p)
+	}
+	b.propose(&metapb.Command{Body: &metapb.Command_CreateTopic{CreateTopic: c}})
+	return id
+}
+
+func (b *book) deleteTopic(id protocol.UUID) {
+	b.propose(&metapb.Command{Body: &metapb.Command_DeleteTopic{DeleteTopic: &metapb.DeleteTopic{TopicId: id[:]}}})
+}
+
+// addPartition adds one partition with the replicas of the first.
+func (b *book) addPartition(id protocol.UUID) {
+	t, _ := b.s.Image().TopicByID(id)
+	part := metastore.PartitionState(t.Partitions[0])
+	part.Dirs = [][]byte{make([]byte, 16)}
+	b.propose(&metapb.Command{Body: &metapb.Command_CreatePartitions{CreatePartitions: &metapb.CreatePartitions{
+		TopicId: id[:], ExpectCount: int32(len(t.Partitions)), Partitions: []*metapb.Partition{part},
+	}}})
+}
+
+// change edits a partition.
+func (b *book) change(id protocol.UUID, index int32, edit func(p *metastore.Partition)) {
+	b.t.Helper()
+	if err := b.tryChange(id, index, edit); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *book) tryChange(id protocol.UUID, index int32, edit func(p *metastore.Partition)) error {
+	for {
+		old, ok := b.s.Image().Partition(id, index)
+		if !ok {
+			return protocol.UnknownTopicOrPartition
+		}
+		p := *old
+		p.Dirs = append([]protocol.UUID(nil), old.Dirs...)
+		edit(&p)
+		_, err := b.s.Propose(context.Background(), &metapb.Command{Body: &metapb.Command_ChangePartitions{ChangePartitions: &metapb.ChangePartitions{
+			Changes: []*metapb.PartitionChange{{
+				TopicId: id[:], Partition: index, ExpectPartitionEpoch: old.PartitionEpoch, ExpectLeaderEpoch: old.LeaderEpoch,
+				State: metastore.PartitionState(&p),
+			}},
+		}}})
+		if protocol.CodeOf(err) != protocol.InvalidUpdateVersion {
+			return err
+		}
+	}
+}
+
+// lead elects a leader at the next epoch.
+func (b *book) lead(id protocol.UUID, index, leader int32) {
+	b.change(id, index, func(p *metastore.Partition) {
+		p.Leader, p.LeaderEpoch = leader, p.LeaderEpoch+1
+		if !slices.Contains(p.ISR, leader) {
+			p.ISR = []int32{leader}
+		}
+	})
+}
+
+func (b *book) configs(id protocol.UUID, key, value string) {
+	t, _ := b.s.Image().TopicByID(id)
+	b.propose(&metapb.Command{Body: &metapb.Command_AlterTopicConfigs{AlterTopicConfigs: &metapb.AlterTopicConfigs{
+		TopicId: id[:], ExpectVersion: t.ConfigVersion, Changes: []*metapb.ConfigChange{{Key: key, Value: &value}},
+	}}})
+}
+
+// stillMeta is a Meta that stands still until it is shown another Image, so that it works inside synctest.
+type stillMeta struct {
+	mu    sync.Mutex
+	img   *metastore.Image
+	subs  []chan struct{}
+	tiers map[replicaKey]metastore.TierState
+	wg    sync.WaitGroup
+}
+
+func (f *stillMeta) Image() *metastore.Image {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.img
+}
+
+func (f *stillMeta) show(img *metastore.Image) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.img = img
+	for _, c := range f.subs {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (f *stillMeta) Subscribe(fn func(metastore.Delta)) func() {
+	wake, stop := make(chan struct{}, 1), make(chan struct{})
+	f.mu.Lock()
+	f.subs = append(f.subs, wake)
+	f.mu.Unlock()
+	f.wg.Go(func() {
+		var old *metastore.Image
+		for {
+			img := f.Image()
+			fn(deltaOf(old, img))
+			old = img
+			select {
+			case <-wake:
+			case <-stop:
+				return
+			}
+		}
+	})
+	return func() { close(stop) }
+}
+
+func deltaOf(old, img *metastore.Image) metastore.Delta {
+	d := metastore.Delta{Old: old, New: img}
+	if old != nil {
+		for t := range old.Topics() {
+			if _, ok := img.TopicByID(t.ID); !ok {
+				d.Topics = append(d.Topics, metastore.TopicChange{Old: t})
+			}
+		}
+	}
+	for t := range img.Topics() {
+		var was *metastore.Topic
+		if old != nil {
+			was, _ = old.TopicByID(t.ID)
+		}
+		if was != t {
+			d.Topics = append(d.Topics, metastore.TopicChange{Old: was, New: t})
+		}
+	}
+	return d
+}
+
+func (f *stillMeta) Tier(id protocol.UUID, index int32) (metastore.TierState, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.tiers[replicaKey{id, index}], nil
+}
+
+func (f *stillMeta) setTier(id protocol.UUID, st metastore.TierState) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.tiers == nil {
+		f.tiers = map[replicaKey]metastore.TierState{}
+	}
+	f.tiers[replicaKey{id, 0}] = st
+}
+
+// bookControl is a controller that does what it is told to.
+type bookControl struct {
+	b       *book
+	meta    *stillMeta // shown each new image; nil when the node follows the book itself
+	assigns atomic.Int64
+	losts   atomic.Int64
+	fail    atomic.Int64 // calls that fail before one is taken
+}
+
+func (c *bookControl) refuse() error {
+	if c.fail.Load() > 0 {
+		c.fail.Add(-1)
+		return errors.New("no controller")
+	}
+	return nil
+}
+
+func (c *bookControl) changed() {
+	if c.meta != nil {
+		c.meta.show(c.b.s.Image())
+	}
+}
+
+func (c *bookControl) AssignDirs(_ context.Context, broker int32, _ int64, dirs []DirAssignment) error {
+	if err := c.refuse(); err != nil {
+		return err
+	}
+	c.assigns.Add(1)
+	for _, d := range dirs {
+		err := c.b.tryChange(d.TopicID, d.Partition, func(p *metastore.Partition) {
+			for i, r := range p.Replicas {
+				if r == broker {
+					p.Dirs[i] = d.Dir
+				}
+			}
+		})
+		if err != nil && protocol.CodeOf(err) != protocol.UnknownTopicOrPartition {
+			return err
+		}
+	}
+	c.changed()
+	return nil
+}
+
+// ReplicaLost takes the folder and the leadership away; who leads next is the test's business.
+func (c *bookControl) ReplicaLost(_ context.Context, id protocol.UUID, index, broker int32, _ int64) error {
+	if err := c.refuse(); err != nil {
+		return err
+	}
+	c.losts.Add(1)
+	err := c.b.tryChange(id, index, func(p *metastore.Partition) {
+		p.Dirs = make([]protocol.UUID, len(p.Replicas))
+		p.Leader, p.ISR, p.LeaderEpoch = -1, nil, p.LeaderEpoch+1
+	})
+	c.changed()
+	return err
+}
+
+// quietControl takes everything and does nothing: for synctest, where a metastore cannot be asked.
+type quietControl struct{}
+
+func (quietControl) AssignDirs(context.Context, int32, int64, []DirAssignment) error { return nil }
+
+func (quietControl) ReplicaLost(context.Context, protocol.UUID, int32, int32, int64) error {
+	return nil
+}
+
+// node is a Manager with all around it.
+type node struct {
+	t       testing.TB
+	fs      *commitlog.MemFS
+	logs    *commitlog.Manager
+	m       *Manager
+	tier    *memTier
+	control ControlPlane
+	events  event.Recorder
+	cancel  context.CancelFunc
+	ended   chan error
+}
+
+// nodeOptions start a node; zero values are a fresh, empty, untiered one.
+type nodeOptions struct {
+	fs      *commitlog.MemFS
+	tier    Tier
+	meta    Meta
+	control ControlPlane
+	sets    []string
+	clock   func() bool
+	now     func() time.Time
+}
+
+func startNode(t testing.TB, o nodeOptions) *node {
+	t.Helper()
+	if o.fs == nil {
+		o.fs = commitlog.NewMemFS()
+	}
+	conf, _, err := config.Load(config.LoadOptions{Sets: append([]string{"node.id=1"}, o.sets...), Data: "/data"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &node{t: t, fs: o.fs, control: o.control, ended: make(chan error, 1)}
+	n.tier, _ = o.tier.(*memTier)
+	n.logs, err = commitlog.OpenManager(commitlog.ManagerOptions{FS: o.fs, Dir: "/logs", NodeID: self, ClusterID: "c", Events: n.events.Emit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.m, err = New(Options{
+		NodeID: self, Logs: n.logs, Tier: o.tier, Meta: o.meta, Control: o.control, Config: conf,
+		Events: n.events.Emit, ClockAgrees: o.clock, Now: o.now,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	n.cancel = cancel
+	go func() { n.ended <- n.m.Run(ctx) }()
+	<-n.m.Ready()
+	return n
+}
+
+// stop ends the manager and closes its logs cleanly.
+func (n *node) stop() {
+	n.t.Helper()
+	n.halt()
+	if err := n.logs.Close(context.Background(), 1); err != nil {
+		n.t.Error(err)
+	}
+}
+
+func (n *node) halt() {
+	n.t.Helper()
+	n.cancel()
+	if err := <-n.ended; err != nil {
+		n.t.Errorf("run: %v", err)
+	}
+}
+
+// newNode starts a node that follows a book of its own, and stops it with the test.
+func newNode(t testing.TB, o nodeOptions) (*node, *book) {
+	t.Helper()
+	b := newBook(t)
+	o.meta, o.control = b.s, &bookControl{b: b}
+	n := startNode(t, o)
+	t.Cleanup(n.stop)
+	return n, b
+}
+
+// await polls: what is waited for comes by itself and soon.
+func await(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited for %s", what)
+		}
+	}
+}
+
+func (n *node) awaitState(topic string, index int32, s State) PartitionInfo {
+	n.t.Helper()
+	var d PartitionInfo
+	await(n.t, fmt.Sprintf("%s-%d to be %s", topic, index, s), func() bool {
+		d, _ = n.m.Describe(topic, index)
+		return d.State == s
+	})
+	return d
+}
+
+func (n *node) awaitEpoch(topic string, index, epoch int32) {
+	n.t.Helper()
+	await(n.t, fmt.Sprintf("%s-%d at epoch %d", topic, index, epoch), func() bool {
+		d, _ := n.m.Describe(topic, index)
+		return d.LeaderEpoch == epoch && d.State == StateLeader
+	})
+}
+
+// batchOf builds a batch of these values.
+func batchOf(values ...string) record.Batch { return batchAt(time.Now().UnixMilli(), values...) }
+
+func batchAt(ms int64, values ...string) record.Batch {
+	return batchWith(record.Options{}, ms, values...)
+}
+
+func batchWith(o record.Options, ms int64, values ...string) record.Batch {
+	bl := record.NewBuilder(o)
+	for i, v := range values {
+		if err := bl.Add(ms+int64(i), nil, []byte(v)); err != nil {
+			panic(err)
+		}
+	}
+	b, err := bl.Batch()
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// produce appends one batch and waits for the answer.
+func (n *node) produce(topic string, index int32, acks int16, b record.Batch) AppendResult {
+	return <-n.produceAsync(topic, index, acks, time.Second, b)
+}
+
+func (n *node) produceAsync(topic string, index int32, acks int16, timeout time.Duration, b record.Batch) <-chan AppendResult {
+	out := make(chan AppendResult, 1)
+	var calls atomic.Int32
+	n.m.Append(&AppendRequest{Acks: acks, Timeout: timeout, Partitions: []AppendPartition{{Topic: topic, Partition: index, Records: b}}},
+		func(r []AppendResult) {
+			if calls.Add(1) > 1 {
+				panic("done was called twice")
+			}
+			out <- r[0]
+		})
+	return out
+}
+
+func (n *node) mustProduce(topic string, values ...string) int64 {
+	n.t.Helper()
+	r := n.produce(topic, 0, AcksAll, batchOf(values...))
+	if r.Err != protocol.None {
+		n.t.Fatalf("produce: %v %s", r.Err, r.Message)
+	}
+	return r.BaseOffset
+}
+
+// fetchReq asks for one partition from an offset on, without waiting.
+func fetchReq(topic string, off int64) *FetchRequest {
+	return &FetchRequest{
+		ReplicaID: ConsumerID, MinBytes: 1, MaxBytes: 10 << 20,
+		Partitions: []FetchPartition{{Topic: topic, CurrentLeaderEpoch: NoEpoch, LastFetchedEpoch: NoEpoch, Offset: off, LogStart: -1, MaxBytes: 1 << 20}},
+	}
+}
+
+func (n *node) fetch(req *FetchRequest) FetchResult {
+	return n.m.Fetch(context.Background(), req)[0]
+}
+
+// kv is a record as a test sees it.
+type kv struct {
+	off   int64
+	value string
+}
+
+// records reads and releases a result's records.
+func records(t testing.TB, r FetchResult) []kv {
+	t.Helper()
+	var out []kv
+	for _, s := range r.Spans {
+		buf, err := s.AppendTo(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for len(buf) > 0 {
+			b, rest, err := record.Next(buf)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := b.CheckCRC(); err != nil {
+				t.Fatal(err)
+			}
+			if !b.Control() {
+				err = b.Each(func(r *record.Record) error {
+					out = append(out, kv{r.Offset, string(r.Value)})
+					return nil
+				})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			buf = rest
+		}
+	}
+	protocol.ReleaseSpans(r.Spans)
+	return out
+}
+
+// memTier is a Tier in memory: batches by partition, with what tests make of it.
+type memTier struct {
+	mu      sync.Mutex
+	led     map[replicaKey]tiering.Partition
+	nudges  int
+	batches map[replicaKey][]record.Batch
+	tail    func(ctx context.Context) (int64, []commitlog.EpochStart, []byte, error)
+	before  func(ctx context.Context, r tiering.ReadRequest) error // runs before each Read
+}
+
+func newMemTier() *memTier {
+	return &memTier{led: map[replicaKey]tiering.Partition{}, batches: map[replicaKey][]record.Batch{}}
+}
+
+func (m *memTier) Lead(p tiering.Partition) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.led[replicaKey{p.TopicID(), p.Index()}] = p
+}
+
+func (m *memTier) Unlead(id protocol.UUID, index int32) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.led, replicaKey{id, index})
+}
+
+func (m *memTier) leads(id protocol.UUID, index int32) tiering.Partition {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.led[replicaKey{id, index}]
+}
+
+func (m *memTier) Nudge(protocol.UUID, int32) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.nudges++
+}
+
+func (m *memTier) setBefore(fn func(ctx context.Context, r tiering.ReadRequest) error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.before = fn
+}
+
+func (m *memTier) Read(ctx context.Context, r tiering.ReadRequest) (tiering.ReadResult, error) {
+	m.mu.Lock()
+	before, batches := m.before, m.batches[replicaKey{r.TopicID, r.Partition}]
+	m.mu.Unlock()
+	if before != nil {
+		if err := before(ctx, r); err != nil {
+			return tiering.ReadResult{}, err
+		}
+	}
+	res := tiering.ReadResult{NextOffset: r.Offset}
+	n := 0
+	for _, b := range batches {
+		if b.LastOffset() < r.Offset {
+			continue
+		}
+		if n += b.Size(); n > r.MaxBytes && (len(res.Spans) > 0 || !r.MinOne) {
+			break
+		}
+		res.Spans = append(res.Spans, protocol.MemSpan(b))
+		res.NextOffset = b.NextOffset()
+	}
+	if len(res.Spans) == 0 && n == 0 {
+		return res, protocol.OffsetOutOfRange
+	}
+	return res, nil
+}
+
+func (m *memTier) OffsetForTimestamp(_ context.Context, id protocol.UUID, index int32, ts int64) (commitlog.TimestampOffset, bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, b := range m.batches[replicaKey{id, index}] {
+		off, at, ok, err := b.FindTimestamp(ts)
+		if err != nil || ok {
+			return commitlog.TimestampOffset{Timestamp: at, Offset: off, LeaderEpoch: b.LeaderEpoch()}, ok, err
+		}
+	}
+	return commitlog.TimestampOffset{}, false, nil
+}
+
+func (m *memTier) MaxTimestamp(ctx context.Context, id protocol.UUID, index int32) (commitlog.TimestampOffset, bool, error) {
+	m.mu.Lock()
+	best := int64(-1)
+	for _, b := range m.batches[replicaKey{id, index}] {
+		best = max(best, b.MaxTimestamp())
+	}
+	m.mu.Unlock()
+	return m.OffsetForTimestamp(ctx, id, index, best)
+}
+
+func (m *memTier) Tail(ctx context.Context, _ protocol.UUID, _ int32) (int64, []commitlog.EpochStart, []byte, error) {
+	m.mu.Lock()
+	tail := m.tail
+	m.mu.Unlock()
+	if tail == nil {
+		return 0, nil, nil, errors.New("no tail")
+	}
+	return tail(ctx)
+}
+
+// settle moves a partition's local log below an offset into the tier, as uploads and local retention would. The book's
+// own tier state stays; setTier is the caller's.
+func (n *node) settle(topic string, id protocol.UUID, below int64) {
+	n.t.Helper()
+	l, _ := n.logs.Get(topic, 0)
+	if err := l.Roll(); err != nil {
+		n.t.Fatal(err)
+	}
+	var all []record.Batch
+	for off := l.LocalStart(); off < below; {
+		s, err := l.Read(off, 1<<20, below, true)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		buf, err := s.Span.AppendTo(nil)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		s.Release()
+		for len(buf) > 0 {
+			b, rest, err := record.Next(buf)
+			if err != nil {
+				n.t.Fatal(err)
+			}
+			all, buf, off = append(all, b), rest, b.NextOffset()
+		}
+	}
+	n.tier.mu.Lock()
+	n.tier.batches[replicaKey{id, 0}] = append(n.tier.batches[replicaKey{id, 0}], all...)
+	n.tier.mu.Unlock()
+	if _, err := l.FreeBelow(below); err != nil {
+		n.t.Fatal(err)
+	}
+}
