@@ -52,6 +52,7 @@ type Conn struct {
 	lastKey       int16 // of the newest request in the queue
 	writing       bool  // someone has the right to write
 	closed        bool
+	closeCause    error // what the closing reply said
 	muteUntil     time.Time
 }
 
@@ -79,7 +80,9 @@ func (c *Conn) Drain() context.Context {
 // goroutine of the connection is left.
 func (c *Conn) serve() {
 	err := c.readLoop()
-	c.awaitReplies()
+	if cause := c.awaitReplies(); cause != nil {
+		err = cause
+	}
 	c.finish(err)
 	c.wg.Wait()
 }
@@ -183,13 +186,14 @@ func (c *Conn) enqueue(r *request) bool {
 }
 
 // awaitReplies waits until all that was dispatched is answered, or the
-// connection is closed.
-func (c *Conn) awaitReplies() {
+// connection is closed. It returns what a closing reply gave as its cause.
+func (c *Conn) awaitReplies() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for c.unsent > 0 && !c.closed {
 		c.wake.Wait()
 	}
+	return c.closeCause
 }
 
 // finish closes after the last reply. Closing a socket with unread bytes would

@@ -25,6 +25,7 @@ type Reply struct {
 	Spans   []protocol.Span // the whole response frame, size bytes first; ownership passes to netio
 	None    bool            // nothing is sent (Produce with acks=0)
 	Close   bool            // the connection is closed once this and all earlier replies are sent
+	Cause   error           // why, with Close: told as ConnectionFailed; nil when it needs no telling
 	MuteFor time.Duration   // no further request is read for this long (throttling)
 }
 

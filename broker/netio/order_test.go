@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -190,7 +191,9 @@ func TestCloseAfterReply(t *testing.T) {
 func TestCloseDoesNotReset(t *testing.T) {
 	s := start(t, Options{Handler: handlerFunc(func(_ context.Context, _ *Conn, frame []byte, done func(Reply)) {
 		reply := Reply{Spans: []protocol.Span{protocol.MemSpan(frameOf(make([]byte, 100_000)))}}
-		reply.Close = keyOf(frame) != produce
+		if reply.Close = keyOf(frame) != produce; reply.Close {
+			reply.Cause = errors.New("did not like it")
+		}
 		done(reply)
 	})})
 	c := s.dial()
@@ -201,6 +204,9 @@ func TestCloseDoesNotReset(t *testing.T) {
 	c.recv()
 	c.recv()
 	c.mustClose()
+	if e := s.waitEvent("connection_failed").(ConnectionFailed); e.Reason != "did not like it" {
+		t.Fatal(e)
+	}
 }
 
 func TestMute(t *testing.T) {
@@ -226,7 +232,7 @@ func TestMute(t *testing.T) {
 func TestHandlerPanics(t *testing.T) {
 	var r releases
 	late := make(chan func(Reply), 1)
-	s := start(t, Options{Handler: handlerFunc(func(_ context.Context, c *Conn, frame []byte, done func(Reply)) {
+	s := start(t, Options{Handler: handlerFunc(func(_ context.Context, _ *Conn, frame []byte, done func(Reply)) {
 		switch corrOf(frame) {
 		case 1:
 			late <- done
@@ -235,7 +241,7 @@ func TestHandlerPanics(t *testing.T) {
 			done(Reply{Spans: []protocol.Span{r.track(protocol.MemSpan(frameOf([]byte("abcd"))))}})
 			panic("after the answer")
 		default:
-			echo(nil, c, frame, done)
+			done(answer(frame))
 		}
 	})})
 	c := s.dial()

@@ -177,6 +177,9 @@ func (c *Conn) sendAll(reply Reply) bool {
 		return true
 	}
 	c.closing.Store(true)
+	if reply.Cause != nil {
+		c.closeCause = reply.Cause
+	}
 	spans := c.dropQueueLocked()
 	c.mu.Unlock()
 	_ = c.nc.SetReadDeadline(time.Unix(1, 0)) // wakes the reader

@@ -1,0 +1,89 @@
+package api
+
+import (
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"varve/broker/config"
+	"varve/metastore/controller"
+	"varve/protocol"
+)
+
+// CreateTopics, key 19, versions 2 to 7 (CreateTopicsRequest.json).
+//
+// A name that occurs twice is InvalidRequest, and none of its entries is made;
+// so is __cluster_metadata. -1 partitions or replicas mean the broker's defaults.
+// A config whose value is null is left at its default. Version 5 answers with
+// what was made: partitions, replicas, configs; version 7 with the topic's id.
+// The controller decides the rest; what it has not done when the request's
+// timeout is over is RequestTimedOut, though it may still be done.
+func (d *Dispatcher) createTopics(c call, req *kmsg.CreateTopicsRequest) kmsg.Response {
+	resp := kmsg.NewPtrCreateTopicsResponse()
+	single, twice := once(req.Topics, func(t *kmsg.CreateTopicsRequestTopic) string { return t.Topic })
+	var ask []controller.CreateTopic
+	for i := range req.Topics {
+		t := &req.Topics[i]
+		switch {
+		case !single[t.Topic]:
+		case t.Topic == clusterMetadataTopic:
+			err := protocol.Errorf(protocol.InvalidRequest, "Creation of internal topic %s is prohibited.", t.Topic)
+			resp.Topics = append(resp.Topics, d.createdTopic(&controller.CreateResult{Name: t.Topic, Err: err}))
+		default:
+			ask = append(ask, newTopic(t))
+		}
+	}
+	if len(ask) > 0 {
+		ctx, cancel := timeout(c, req.TimeoutMillis)
+		defer cancel()
+		results := d.o.Controller.CreateTopics(ctx, ask, req.ValidateOnly)
+		for i := range results {
+			resp.Topics = append(resp.Topics, d.createdTopic(&results[i]))
+		}
+	}
+	for _, name := range twice {
+		err := protocol.Errorf(protocol.InvalidRequest, "Duplicate topic name.")
+		resp.Topics = append(resp.Topics, d.createdTopic(&controller.CreateResult{Name: name, Err: err}))
+	}
+	return resp
+}
+
+// clusterMetadataTopic is the name of Kafka's own metadata log (Topic.java).
+const clusterMetadataTopic = "__cluster_metadata"
+
+func newTopic(t *kmsg.CreateTopicsRequestTopic) controller.CreateTopic {
+	out := controller.CreateTopic{Name: t.Topic, Partitions: t.NumPartitions, ReplicationFactor: t.ReplicationFactor}
+	for _, a := range t.ReplicaAssignment {
+		out.Assignments = append(out.Assignments, controller.Assignment{Partition: a.Partition, Brokers: a.Replicas})
+	}
+	for _, kv := range t.Configs {
+		if kv.Value == nil {
+			continue
+		}
+		if out.Configs == nil {
+			out.Configs = map[string]string{}
+		}
+		out.Configs[kv.Name] = *kv.Value
+	}
+	return out
+}
+
+func (d *Dispatcher) createdTopic(r *controller.CreateResult) kmsg.CreateTopicsResponseTopic {
+	out := kmsg.NewCreateTopicsResponseTopic()
+	out.Topic, out.ErrorCode, out.ErrorMessage = r.Name, code(r.Err), message(r.Err)
+	out.NumPartitions, out.ReplicationFactor = -1, -1
+	if r.Err != nil {
+		return out
+	}
+	out.TopicID, out.NumPartitions, out.ReplicationFactor = r.ID, r.Partitions, r.ReplicationFactor
+	out.Configs = []kmsg.CreateTopicsResponseTopicConfig{}
+	for _, e := range d.o.Config.DescribeTopic(r.Configs) {
+		out.Configs = append(out.Configs, createdConfig(e))
+	}
+	return out
+}
+
+func createdConfig(e config.Described) kmsg.CreateTopicsResponseTopicConfig {
+	out := kmsg.NewCreateTopicsResponseTopicConfig()
+	out.Name, out.Value = e.Name, configValue(e.Value, e.Null)
+	out.ReadOnly, out.IsSensitive, out.Source = e.ReadOnly, e.Sensitive, int8(e.Source)
+	return out
+}
