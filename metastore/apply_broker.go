@@ -120,7 +120,7 @@ func (t *tx) allocateProducerIDs(c *metapb.AllocateProducerIds) (Result, error) 
 		return Result{}, protocol.Errorf(protocol.UnknownServerError, "producer ids are used up")
 	}
 	t.img.cluster.NextProducerID += c.Count
-	t.record(&metapb.JournalRecord{Body: &metapb.JournalRecord_ProducerIds{ProducerIds: &metapb.ProducerIds{Next: first + c.Count}}})
+	t.recordProducerIDs(first + c.Count)
 	return Result{First: first, Count: c.Count}, nil
 }
 

@@ -91,11 +91,11 @@ func (t *tx) segmentFinish(c *metapb.SegmentFinish) (Result, error) {
 	if why := t.refuseFinish(&row.seg, &seg, &tier); why != "" {
 		return t.refuse(row, &tier, why), nil
 	}
-	t.finish(row, &seg, &tier)
+	finished := t.finish(row, &seg, &tier)
 	tier.End = seg.Next
 	tier.Epochs = joinLineage(tier.Epochs, &seg)
 	t.putTier(seg.TopicID, seg.Partition, &tier)
-	t.record(&metapb.JournalRecord{Body: &metapb.JournalRecord_Finished{Finished: c.Segment}})
+	t.record(&metapb.JournalRecord{Body: &metapb.JournalRecord_Finished{Finished: finished}})
 	return Result{State: SegFinished}, nil
 }
 
@@ -142,9 +142,9 @@ func (t *tx) segmentReplace(c *metapb.SegmentReplace) (Result, error) {
 		tier.Bytes -= o.seg.LogBytes
 		tier.Count--
 	}
-	t.finish(row, &seg, &tier)
+	finished := t.finish(row, &seg, &tier)
 	t.putTier(seg.TopicID, seg.Partition, &tier)
-	t.record(&metapb.JournalRecord{Body: &metapb.JournalRecord_Replaced{Replaced: c}})
+	t.record(&metapb.JournalRecord{Body: &metapb.JournalRecord_Replaced{Replaced: &metapb.SegmentReplace{Old: c.Old, Segment: finished}}})
 	return Result{State: SegFinished}, nil
 }
 
@@ -163,8 +163,8 @@ func equalCover(rows []segRow, ids []protocol.UUID, seg *RemoteSegment) bool {
 	return at == seg.Next
 }
 
-// finish turns a STARTED row into a FINISHED one.
-func (t *tx) finish(row segRow, seg *RemoteSegment, tier *TierState) {
+// finish turns a STARTED row into a FINISHED one and returns what the journal says of it.
+func (t *tx) finish(row segRow, seg *RemoteSegment, tier *TierState) *metapb.Segment {
 	t.dropRow(row)
 	s := row.seg
 	s.State, s.StateTimeMs = SegFinished, t.timeMs
@@ -173,6 +173,8 @@ func (t *tx) finish(row segRow, seg *RemoteSegment, tier *TierState) {
 	t.putRow(segRow{seg: s, loc: row.loc})
 	tier.Bytes += s.LogBytes
 	tier.Count++
+	s.Location, s.Epochs = t.locations[row.loc], coverFrom(seg.Epochs, seg.Base)
+	return s.toProto()
 }
 
 func (t *tx) refuse(row segRow, tier *TierState, why string) Result {

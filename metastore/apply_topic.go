@@ -89,7 +89,7 @@ func (t *tx) deleteTopic(c *metapb.DeleteTopic) (Result, error) {
 		return Result{}, err
 	}
 	t.del(topicKey(nsTopic, id))
-	for _, ns := range []byte{nsPartition, nsTier, nsLogStartAt} {
+	for _, ns := range []byte{nsPartition, nsTier, nsLatest} {
 		t.delPrefix(topicKey(ns, id))
 	}
 	t.img.topics = t.img.topics.Delete(topic.Name)
@@ -98,13 +98,16 @@ func (t *tx) deleteTopic(c *metapb.DeleteTopic) (Result, error) {
 	t.img.cluster.LastTopicDelete = t.index
 	t.changed.topics[id] = struct{}{}
 	t.record(&metapb.JournalRecord{Body: &metapb.JournalRecord_TopicDeleted{TopicDeleted: &metapb.TopicDeleted{TopicId: id[:], Name: topic.Name}}})
-	more := t.sweep(id, sweepRowsInline)
+	swept, more := t.sweep(id, sweepRowsInline)
 	if more {
-		tomb := &metapb.TombstoneRow{Name: topic.Name, DeleteIndex: t.index}
-		t.setProto(topicKey(nsTombstone, id), tomb)
-		t.img.tombstones = t.img.tombstones.Set(string(id[:]), tomb)
+		t.putTombstone(id, &metapb.TombstoneRow{Name: topic.Name, DeleteIndex: t.index, Swept: int64(swept)})
 	}
 	return Result{More: more}, nil
+}
+
+func (t *tx) putTombstone(id protocol.UUID, row *metapb.TombstoneRow) {
+	t.setProto(topicKey(nsTombstone, id), row)
+	t.img.tombstones = t.img.tombstones.Set(string(id[:]), row)
 }
 
 // sweepTopic goes on with what deleteTopic began.
@@ -113,13 +116,19 @@ func (t *tx) sweepTopic(c *metapb.SweepTopic) (Result, error) {
 	if !ok || c.MaxRows == 0 || c.MaxRows > maxSweepRows {
 		return Result{}, malformed("topic sweep")
 	}
-	if _, ok := t.img.tombstones.Get(string(id[:])); !ok {
+	tomb, ok := t.img.tombstones.Get(string(id[:]))
+	if !ok {
 		return Result{}, nil
+	}
+	if tomb.Swept != c.ExpectSwept {
+		return Result{}, protocol.Errorf(protocol.InvalidUpdateVersion, "%d rows swept, not %d", tomb.Swept, c.ExpectSwept)
 	}
 	if err := t.journalTakesSegments(); err != nil {
 		return Result{}, err
 	}
-	if t.sweep(id, int(c.MaxRows)) {
+	swept, more := t.sweep(id, int(c.MaxRows))
+	if more {
+		t.putTombstone(id, &metapb.TombstoneRow{Name: tomb.Name, DeleteIndex: tomb.DeleteIndex, Swept: tomb.Swept + int64(swept)})
 		return Result{More: true}, nil
 	}
 	t.del(topicKey(nsTombstone, id))
@@ -127,8 +136,8 @@ func (t *tx) sweepTopic(c *metapb.SweepTopic) (Result, error) {
 	return Result{}, nil
 }
 
-// sweep moves up to maxRows rows of a deleted topic to DELETE_STARTED and reports whether others are left.
-func (t *tx) sweep(id protocol.UUID, maxRows int) (more bool) {
+// sweep moves up to maxRows rows of a deleted topic to DELETE_STARTED and reports how many, and whether others are left.
+func (t *tx) sweep(id protocol.UUID, maxRows int) (swept int, more bool) {
 	var rows []segRow
 	for _, ns := range []byte{nsStarted, nsFinished} {
 		t.scan(topicKey(ns, id), nil, func(key, value []byte) bool {
@@ -145,7 +154,7 @@ func (t *tx) sweep(id protocol.UUID, maxRows int) (more bool) {
 	if t.broken == nil {
 		t.startDelete(rows, -1)
 	}
-	return more
+	return len(rows), more
 }
 
 func (t *tx) createPartitions(c *metapb.CreatePartitions) (Result, error) {

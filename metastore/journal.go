@@ -11,7 +11,7 @@ import (
 
 // DefaultJournalEntries is how many entries the outbox holds before topic and config changes are refused with PolicyViolation. At twice
 // as many, FINISHED, REPLACE and deletions are refused with ThrottlingQuotaExceeded and stay as they were, to be tried again. Log-start
-// moves are always taken: there is at most one per partition.
+// moves and producer-id blocks are always taken: there is at most one of each partition, and one.
 const DefaultJournalEntries = 100_000
 
 // record adds to the entry of this command.
@@ -46,13 +46,11 @@ func (t *tx) flushJournal() {
 	t.img.cluster.JournalEntries++
 }
 
-// recordLogStart queues a log-start move and takes back the one of the same partition that still waits. Records of deletions carry
-// the log start of their own time, so the journal makes sense at every index nevertheless.
-func (t *tx) recordLogStart(topic protocol.UUID, partition int32, off int64) {
+// recordLatest queues a record of which only the newest matters, and takes back the older one that still waits; at holds its index.
+func (t *tx) recordLatest(at []byte, r *metapb.JournalRecord) {
 	if !t.img.cluster.Journal {
 		return
 	}
-	at := partKey(nsLogStartAt, topic, partition)
 	if b := t.get(at); len(b) == 8 {
 		old := u64Key(nsJournal, binary.BigEndian.Uint64(b))
 		if t.get(old) != nil {
@@ -61,9 +59,20 @@ func (t *tx) recordLogStart(topic protocol.UUID, partition int32, off int64) {
 		}
 	}
 	t.set(at, binary.BigEndian.AppendUint64(nil, t.index))
-	t.record(&metapb.JournalRecord{Body: &metapb.JournalRecord_LogStart{LogStart: &metapb.LogStartMoved{
+	t.record(r)
+}
+
+// recordLogStart queues a log-start move. Records of deletions carry the log start of their own time, so the journal makes sense at every
+// index though older moves are taken back.
+func (t *tx) recordLogStart(topic protocol.UUID, partition int32, off int64) {
+	t.recordLatest(partKey(nsLatest, topic, partition), &metapb.JournalRecord{Body: &metapb.JournalRecord_LogStart{LogStart: &metapb.LogStartMoved{
 		TopicId: topic[:], Partition: partition, LogStart: off,
 	}}})
+}
+
+// recordProducerIDs queues the first producer id that was not given out yet. Its place is that of no topic.
+func (t *tx) recordProducerIDs(next int64) {
+	t.recordLatest(partKey(nsLatest, protocol.UUID{}, 0), &metapb.JournalRecord{Body: &metapb.JournalRecord_ProducerIds{ProducerIds: &metapb.ProducerIds{Next: next}}})
 }
 
 func (t *tx) journalClear(c *metapb.JournalClear) (Result, error) {
@@ -79,7 +88,7 @@ func (t *tx) journalClear(c *metapb.JournalClear) (Result, error) {
 	return Result{}, nil
 }
 
-// dropJournal removes the entries up to an index, with the places of log-start moves that point to them.
+// dropJournal removes the entries up to an index, with what points to them.
 func (t *tx) dropJournal(through uint64) {
 	var gone [][]byte
 	var entries int64
@@ -96,8 +105,11 @@ func (t *tx) dropJournal(through uint64) {
 		for _, r := range e.Records {
 			if m := r.GetLogStart(); m != nil {
 				if id, ok := uuidOf(m.TopicId); ok {
-					gone = append(gone, partKey(nsLogStartAt, id, m.Partition))
+					gone = append(gone, partKey(nsLatest, id, m.Partition))
 				}
+			}
+			if r.GetProducerIds() != nil {
+				gone = append(gone, partKey(nsLatest, protocol.UUID{}, 0))
 			}
 		}
 		return true

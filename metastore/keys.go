@@ -24,7 +24,7 @@ import (
 //	i id(16)                     state(1) topic(16) partition(4), for rows under s and d
 //	O number(4)                  location
 //	J index(8)                   JournalEntry
-//	L topic(16) partition(4)     Raft index of the partition's log-start move in the journal
+//	L topic(16) partition(4)     Raft index of the partition's log-start move in the journal; zero topic: of the producer ids
 const (
 	nsApplied      = 'A'
 	nsCluster      = 'M'
@@ -40,7 +40,7 @@ const (
 	nsByID         = 'i'
 	nsLocation     = 'O'
 	nsJournal      = 'J'
-	nsLogStartAt   = 'L'
+	nsLatest       = 'L'
 )
 
 const partKeyLen = 1 + 16 + 4

@@ -272,17 +272,17 @@ func (s *Store) bootstrap(ctx context.Context) error {
 	return nil
 }
 
+// sweepTopics works off the tombstones of deleted topics.
 func (s *Store) sweepTopics(ctx context.Context) error {
 	for it := s.Image().tombstones.Iterator(); !it.Done(); {
-		id, _, _ := it.Next()
-		for more := true; more; {
-			r, err := s.Propose(ctx, &metapb.Command{Body: &metapb.Command_SweepTopic{SweepTopic: &metapb.SweepTopic{
-				TopicId: []byte(id), MaxRows: sweepRowsInline,
+		id, row, _ := it.Next()
+		for ok := true; ok; row, ok = s.Image().tombstones.Get(id) {
+			_, err := s.Propose(ctx, &metapb.Command{Body: &metapb.Command_SweepTopic{SweepTopic: &metapb.SweepTopic{
+				TopicId: []byte(id), MaxRows: sweepRowsInline, ExpectSwept: row.Swept,
 			}}})
 			if err != nil {
 				return err
 			}
-			more = r.More
 		}
 	}
 	return nil

@@ -2078,6 +2078,7 @@ type SweepTopic struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TopicId       []byte                 `protobuf:"bytes,1,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`
 	MaxRows       uint32                 `protobuf:"varint,2,opt,name=max_rows,json=maxRows,proto3" json:"max_rows,omitempty"`
+	ExpectSwept   int64                  `protobuf:"varint,3,opt,name=expect_swept,json=expectSwept,proto3" json:"expect_swept,omitempty"` // rows moved so far
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2122,6 +2123,13 @@ func (x *SweepTopic) GetTopicId() []byte {
 func (x *SweepTopic) GetMaxRows() uint32 {
 	if x != nil {
 		return x.MaxRows
+	}
+	return 0
+}
+
+func (x *SweepTopic) GetExpectSwept() int64 {
+	if x != nil {
+		return x.ExpectSwept
 	}
 	return 0
 }
@@ -2415,6 +2423,7 @@ type TombstoneRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	DeleteIndex   uint64                 `protobuf:"varint,2,opt,name=delete_index,json=deleteIndex,proto3" json:"delete_index,omitempty"`
+	Swept         int64                  `protobuf:"varint,3,opt,name=swept,proto3" json:"swept,omitempty"` // rows moved to DELETE_STARTED so far
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2459,6 +2468,13 @@ func (x *TombstoneRow) GetName() string {
 func (x *TombstoneRow) GetDeleteIndex() uint64 {
 	if x != nil {
 		return x.DeleteIndex
+	}
+	return 0
+}
+
+func (x *TombstoneRow) GetSwept() int64 {
+	if x != nil {
+		return x.Swept
 	}
 	return 0
 }
@@ -3487,11 +3503,12 @@ const file_metastore_metapb_meta_proto_rawDesc = "" +
 	"\btopic_id\x18\x01 \x01(\fR\atopicId\x12\x1c\n" +
 	"\tpartition\x18\x02 \x01(\x05R\tpartition\x12!\n" +
 	"\fleader_epoch\x18\x03 \x01(\x05R\vleaderEpoch\x12\x16\n" +
-	"\x06offset\x18\x04 \x01(\x03R\x06offset\"B\n" +
+	"\x06offset\x18\x04 \x01(\x03R\x06offset\"e\n" +
 	"\n" +
 	"SweepTopic\x12\x19\n" +
 	"\btopic_id\x18\x01 \x01(\fR\atopicId\x12\x19\n" +
-	"\bmax_rows\x18\x02 \x01(\rR\amaxRows\"(\n" +
+	"\bmax_rows\x18\x02 \x01(\rR\amaxRows\x12!\n" +
+	"\fexpect_swept\x18\x03 \x01(\x03R\vexpectSwept\"(\n" +
 	"\fJournalClear\x12\x18\n" +
 	"\athrough\x18\x01 \x01(\x04R\athrough\")\n" +
 	"\rJournalSwitch\x12\x18\n" +
@@ -3517,10 +3534,11 @@ const file_metastore_metapb_meta_proto_rawDesc = "" +
 	"\x03end\x18\x02 \x01(\x03R\x03end\x120\n" +
 	"\x06epochs\x18\x03 \x03(\v2\x18.varve.metapb.EpochStartR\x06epochs\x12\x14\n" +
 	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\x12\x14\n" +
-	"\x05count\x18\x05 \x01(\x03R\x05count\"E\n" +
+	"\x05count\x18\x05 \x01(\x03R\x05count\"[\n" +
 	"\fTombstoneRow\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12!\n" +
-	"\fdelete_index\x18\x02 \x01(\x04R\vdeleteIndex\"\x96\x02\n" +
+	"\fdelete_index\x18\x02 \x01(\x04R\vdeleteIndex\x12\x14\n" +
+	"\x05swept\x18\x03 \x01(\x03R\x05swept\"\x96\x02\n" +
 	"\n" +
 	"ClusterRow\x12\x1d\n" +
 	"\n" +
