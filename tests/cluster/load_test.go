@@ -212,4 +212,6 @@ func eventually(t testing.TB, bound time.Duration, ok func() (reason string)) {
 	}
 }
 
-func isKafka(err error, code *kerr.Error) bool { return err != nil && kerr.ErrorForCode(code.Code) == code && err.Error() == code.Error() }
+func isKafka(err error, code *kerr.Error) bool {
+	return err != nil && kerr.ErrorForCode(code.Code) == code && err.Error() == code.Error()
+}
