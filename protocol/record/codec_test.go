@@ -89,7 +89,7 @@ func TestCodecsAgainstKgo(t *testing.T) {
 			if len(data) == 0 {
 				continue // a batch without records is never compressed
 			}
-			for _, level := range []int{DefaultLevel, 1, 6, 9, 12, 22, -1} {
+			for _, level := range []int{DefaultLevel, 1, 22} {
 				packed := deflate(t, codec, level, data)
 				if got, err := kgo.DefaultDecompressor().Decompress(packed, kgo.CompressionCodecType(codec)); err != nil || !bytes.Equal(got, data) {
 					t.Errorf("%s level %d sample %d to kgo: %d bytes, %v", codec, level, i, len(got), err)
@@ -105,7 +105,7 @@ func TestCodecsAgainstKgo(t *testing.T) {
 func TestLevelsMatter(t *testing.T) {
 	text := []byte{}
 	random := rand.New(rand.NewPCG(3, 4))
-	for len(text) < 300_000 {
+	for len(text) < 60_000 {
 		text = append(text, strings.Repeat(string(rune('a'+random.IntN(26))), 1+random.IntN(6))...)
 	}
 	for _, c := range []struct {
@@ -160,7 +160,7 @@ func copyZeros(t testing.TB, w io.WriteCloser, n int64) {
 // TestBombs decompresses what expands beyond the bound: a clear error, and
 // memory that stays near the decoder's own buffers.
 func TestBombs(t *testing.T) {
-	const size, bound = 64 << 20, 16 << 20
+	const size, bound = 32 << 20, 4 << 20
 	var gz, lz bytes.Buffer
 	copyZeros(t, gzip.NewWriter(&gz), size)
 	copyZeros(t, lz4.NewWriter(&lz), size)

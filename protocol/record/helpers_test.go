@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -71,24 +73,32 @@ func sameRecord(a, b Record) bool {
 		slices.EqualFunc(a.Headers, b.Headers, func(x, y Header) bool { return x.Key == y.Key && sameBytes(x.Value, y.Value) })
 }
 
+// drawBytes draws null, nothing, some noise, or text longer than the window. It
+// draws few numbers, since drawing is what costs time.
 func drawBytes(t *rapid.T, name string) []byte {
-	switch rapid.IntRange(0, 9).Draw(t, name) {
-	case 0:
+	n := rapid.IntRange(-1, 70).Draw(t, name)
+	switch {
+	case n < 0:
 		return nil
-	case 1:
-		return bytes.Repeat([]byte("long "), rapid.IntRange(1, 20_000).Draw(t, "repeat"))
+	case n >= 68:
+		return bytes.Repeat([]byte("long text "), 5000)
 	}
-	return append([]byte{}, rapid.SliceOfN(rapid.Byte(), 0, 60).Draw(t, name)...)
+	noise := rand.New(rand.NewPCG(uint64(n), uint64(len(name))))
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(noise.Uint32())
+	}
+	return b
 }
 
 // drawRecords draws records at consecutive or gapped offsets from base on.
 func drawRecords(t *rapid.T, base int64, gaps bool) []Record {
 	var out []Record
 	next := base
-	for range rapid.IntRange(1, 30).Draw(t, "records") {
+	for range rapid.IntRange(1, 12).Draw(t, "records") {
 		r := Record{Offset: next, Timestamp: rapid.Int64Range(-1, 1<<42).Draw(t, "ts"), Key: drawBytes(t, "key"), Value: drawBytes(t, "value")}
 		for range rapid.IntRange(0, 2).Draw(t, "headers") {
-			r.Headers = append(r.Headers, Header{rapid.String().Draw(t, "header"), drawBytes(t, "header value")})
+			r.Headers = append(r.Headers, Header{rapid.SampledFrom([]string{"", "h", "hé", strings.Repeat("long", 9000)}).Draw(t, "header"), drawBytes(t, "header value")})
 		}
 		out = append(out, r)
 		next++
