@@ -61,3 +61,6 @@ func bootTime() time.Duration {
 	}
 	return time.Duration(ts.Nano())
 }
+
+// ClockAgrees says whether retention may act now, for partitions that do not settle.
+func (m *Manager) ClockAgrees() bool { return m.readClock() == nil }

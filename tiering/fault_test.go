@@ -3,6 +3,7 @@ package tiering
 import (
 	"context"
 	"errors"
+	"io"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -113,6 +114,46 @@ func TestDeleteFaults(t *testing.T) {
 			}
 		})
 	}
+}
+
+// rottenStore flips a bit of what the first PUT of a segment reads.
+type rottenStore struct {
+	objstore.Store
+	puts int
+}
+
+type rottenReader struct{ io.ReaderAt }
+
+func (r rottenReader) ReadAt(p []byte, off int64) (int, error) {
+	n, err := r.ReaderAt.ReadAt(p, off)
+	if off <= 100 && off+int64(n) > 100 {
+		p[100-off] ^= 4
+	}
+	return n, err
+}
+
+func (s *rottenStore) Put(ctx context.Context, key string, b objstore.Body, o objstore.PutOptions) (objstore.ObjectInfo, error) {
+	if _, err := ParseSegmentKey(key); err == nil {
+		if s.puts++; s.puts == 1 {
+			b.ReaderAt = rottenReader{b.ReaderAt}
+		}
+	}
+	return s.Store.Put(ctx, key, b, o)
+}
+
+// TestUploadWrongBytes: what changes between the check of the batches and the PUT
+// does not become an object.
+func TestUploadWrongBytes(t *testing.T) {
+	w := newWorld(t, keepAll(), nil)
+	w.opts.Store = &rottenStore{Store: w.store}
+	w.start()
+	defer w.stop()
+	w.append(40, 0)
+	if err := w.round(); err == nil || w.end() != 0 || w.rec.Count("tier_upload_failed") != 1 {
+		t.Fatalf("tier ends at %d: %v", w.end(), err)
+	}
+	w.settle()
+	w.check()
 }
 
 // TestFinishReplyLost: FINISHED is asked for again, and it is one segment.

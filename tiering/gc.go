@@ -9,7 +9,7 @@ import (
 )
 
 // maxDeletePage bounds the rows looked at, and the objects deleted, at a time.
-const maxDeletePage = 1000
+const maxDeletePage = metastore.MaxSegmentIDs
 
 // collect deletes the objects whose rows have been in DELETE_STARTED for long
 // enough, then the rows. The controller does it for all partitions, those of
@@ -55,7 +55,7 @@ func (m *Manager) due(rows []metastore.RemoteSegment) (due []metastore.RemoteSeg
 		wait := r.StateTimeMs + m.o.DeleteDelayMs
 		if r.NeverFinished {
 			// No reader ever saw it; but its PUT may still arrive until then.
-			wait = r.DeadlineMs
+			wait = r.DeadlineMs + 1
 		}
 		if now < wait {
 			continue

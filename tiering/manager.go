@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"path"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -45,6 +44,7 @@ type partKey struct {
 type part struct {
 	Partition
 	key       partKey
+	name      string // its topic's, so that no method of Partition is called under Manager.mu
 	queued    bool
 	again     bool // nudged while a task was at work
 	swept     bool // no attempt of unknown outcome is left in STARTED
@@ -101,13 +101,13 @@ func New(o Options) (*Manager, error) {
 
 // Lead starts to settle p, or takes note of a new leadership over it.
 func (m *Manager) Lead(p Partition) {
-	k := partKey{p.TopicID(), p.Index()}
+	k, name := partKey{p.TopicID(), p.Index()}, p.Topic()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if old := m.parts[k]; old != nil {
 		m.dropLocked(old)
 	}
-	pt := &part{Partition: p, key: k}
+	pt := &part{Partition: p, key: k, name: name}
 	m.parts[k] = pt
 	m.enqueueLocked(pt)
 }
@@ -277,7 +277,7 @@ func (m *Manager) startNext(ctx context.Context, tasks *sync.WaitGroup) bool {
 		return false
 	}
 	pt := m.queue[0]
-	m.queue = slices.Delete(m.queue, 0, 1)
+	m.queue[0], m.queue = nil, m.queue[1:]
 	pt.queued = false
 	if m.parts[pt.key] != pt {
 		return true
@@ -361,7 +361,7 @@ func (m *Manager) watch() {
 		pt.task, pt.swept = nil, false
 		m.bookLocked(pt, errStuck)
 		pt.notBefore = time.Time{}
-		stuck = append(stuck, PartitionStuck{Topic: pt.Topic(), Partition: pt.Index(), ForMs: now.Sub(t.started).Milliseconds()})
+		stuck = append(stuck, PartitionStuck{Topic: pt.name, Partition: pt.key.partition, ForMs: now.Sub(t.started).Milliseconds()})
 	}
 	m.mu.Unlock()
 	for _, e := range stuck {

@@ -26,7 +26,8 @@ const (
 // Read returns whole batches from the one that holds the offset on, of one segment,
 // verified. ctx bounds the wait; GETs under way outlive it and land in the cache.
 //
-// Errors: OffsetOutOfRange outside of [log start, tier end); *protocol.CorruptionError
+// Below log start it may answer with what is still there: that bound is the
+// caller's. Errors: OffsetOutOfRange for what is not in the tier; *protocol.CorruptionError
 // for bytes that fail their checksum; KafkaStorageError for an object that is missing;
 // those of the store and of ctx.
 func (m *Manager) Read(ctx context.Context, req ReadRequest) (ReadResult, error) {
@@ -202,12 +203,11 @@ func (m *Manager) fetchExtent(ctx context.Context, fl *fill, row metastore.Remot
 
 // cursor walks the log of one segment chunk by chunk.
 type cursor struct {
-	m     *Manager
-	ctx   context.Context
-	row   metastore.RemoteSegment
-	x     *SegmentIndex
-	held  map[int][]byte // chunks of this read
-	bytes int64
+	m    *Manager
+	ctx  context.Context
+	row  metastore.RemoteSegment
+	x    *SegmentIndex
+	held map[int][]byte // chunks of this read
 }
 
 // chunk returns the checked bytes of one chunk.

@@ -9,9 +9,6 @@ import (
 	"varve/protocol"
 )
 
-// maxSegmentIDs bounds the ids of one SegmentsDelete or SegmentsGone command.
-const maxSegmentIDs = 1000
-
 // retainAll walks over the led partitions: seals by age, moves log starts, frees
 // local segments. It only talks to the local log and the metastore; when the
 // latter does not answer, the rest waits for the next round.
@@ -136,7 +133,7 @@ func (m *Manager) retainLocal(pt *part) error {
 	if err != nil {
 		return err
 	}
-	m.o.Events.Emit(LocalFreed{Topic: pt.Topic(), Partition: pt.Index(), Below: cut, Bytes: freed})
+	m.o.Events.Emit(LocalFreed{Topic: pt.name, Partition: pt.key.partition, Below: cut, Bytes: freed})
 	return m.fail(fpLocalDone)
 }
 
@@ -214,7 +211,7 @@ func (m *Manager) advance(ctx context.Context, pt *part, epoch int32, off int64)
 		return err
 	}
 	pt.LogStartMoved(off)
-	m.o.Events.Emit(LogStartMoved{Topic: pt.Topic(), Partition: pt.Index(), Offset: off})
+	m.o.Events.Emit(LogStartMoved{Topic: pt.name, Partition: pt.key.partition, Offset: off})
 	return nil
 }
 
@@ -261,7 +258,7 @@ func (p *retentionPlan) remote(r metastore.RemoteSegment) bool {
 		ts = r.StartTimeMs // no record has a time: the upload's
 	}
 	switch {
-	case len(p.ids) == maxSegmentIDs:
+	case len(p.ids) == metastore.MaxSegmentIDs:
 		p.full = true
 	case r.Next <= p.start: // below log start already, by an earlier round or DeleteRecords
 		p.excess -= r.LogBytes

@@ -66,11 +66,11 @@ func TestRetentionPlanIsBounded(t *testing.T) {
 	plan := newRetentionPlan(metastore.TierState{End: 1 << 40}, nil, TierConfig{RetentionMs: 0, RetentionBytes: -1}, 1000)
 	n := int64(0)
 	for ; plan.remote(metastore.RemoteSegment{Base: n, Next: n + 1}); n++ {
-		if n > 2*maxSegmentIDs {
+		if n > 2*metastore.MaxSegmentIDs {
 			t.Fatal("no end")
 		}
 	}
-	if plan.start != maxSegmentIDs || len(plan.ids) != maxSegmentIDs {
+	if plan.start != metastore.MaxSegmentIDs || len(plan.ids) != metastore.MaxSegmentIDs {
 		t.Fatalf("log start %d with %d rows", plan.start, len(plan.ids))
 	}
 }

@@ -17,7 +17,7 @@ func (m *Manager) Status() Status {
 	parts := make([]PartitionStatus, 0, len(m.parts))
 	leads := make([]*part, 0, len(m.parts))
 	for _, pt := range m.parts {
-		ps := PartitionStatus{Topic: pt.Topic(), TopicID: pt.key.topic, Partition: pt.key.partition}
+		ps := PartitionStatus{Topic: pt.name, TopicID: pt.key.topic, Partition: pt.key.partition}
 		if pt.lastErr != nil {
 			ps.LastError, ps.LastErrorMs = pt.lastErr.Error(), pt.lastErrAt.UnixMilli()
 		}

@@ -84,7 +84,7 @@ func (m *Manager) uploadFailed(pt *part, id protocol.UUID, err error) error {
 	if errors.Is(err, context.Canceled) || errors.As(err, &crash) {
 		return err
 	}
-	m.o.Events.Emit(UploadFailed{Topic: pt.Topic(), Partition: pt.Index(), ID: id, Err: err})
+	m.o.Events.Emit(UploadFailed{Topic: pt.name, Partition: pt.key.partition, ID: id, Err: err})
 	return err
 }
 
@@ -115,7 +115,7 @@ func (m *Manager) retire(ctx context.Context, pt *part) error {
 			ids = append(ids, r.ID)
 		}
 	}
-	for batch := range slices.Chunk(ids, maxSegmentIDs) {
+	for batch := range slices.Chunk(ids, metastore.MaxSegmentIDs) {
 		if err := m.fail(fpUploadRetire); err != nil {
 			return err
 		}
@@ -165,7 +165,7 @@ func (u *upload) export(ctx context.Context) (*commitlog.Export, error) {
 	from := max(st.End, st.LogStart)
 	if local := log.LocalStart(); from < local {
 		return nil, &protocol.InvariantError{What: fmt.Sprintf("%s-%d: the tier ends at %d, but the local log starts at %d",
-			u.pt.Topic(), u.pt.Index(), from, local)}
+			u.pt.name, u.pt.key.partition, from, local)}
 	}
 	return log.Export(from, u.pt.LastStable())
 }
@@ -176,7 +176,7 @@ func (u *upload) encode(exp *commitlog.Export, cfg TierConfig) error {
 	id := protocol.NewUUID()
 	now := u.began.UnixMilli()
 	footer := &tierpb.Footer{
-		ClusterId: m.o.ClusterID, Topic: u.pt.Topic(), TopicId: k.topic[:], Partition: k.partition, SegmentId: id[:],
+		ClusterId: m.o.ClusterID, Topic: u.pt.name, TopicId: k.topic[:], Partition: k.partition, SegmentId: id[:],
 		Base: exp.Base, Next: exp.Next, LogStart: u.start, FirstTimestamp: exp.FirstTimestamp, MaxTimestamp: exp.MaxTimestamp,
 		LeaderEpoch: u.epoch, Configs: sortedConfigs(cfg.Configs),
 		Writer: &tierpb.Writer{BrokerId: m.o.BrokerID, WrittenMs: now},
@@ -233,7 +233,7 @@ func (u *upload) run(ctx context.Context) error {
 		return fmt.Errorf("tiering: segment [%d, %d) was refused and is now %v", u.row.Base, u.row.Next, state)
 	}
 	m.o.Events.Emit(SegmentUploaded{
-		Topic: u.pt.Topic(), Partition: u.pt.Index(), ID: u.row.ID, Base: u.row.Base, Next: u.row.Next,
+		Topic: u.pt.name, Partition: u.pt.key.partition, ID: u.row.ID, Base: u.row.Base, Next: u.row.Next,
 		Bytes: u.row.ObjectBytes, TookMs: m.o.Now().Sub(u.began).Milliseconds(),
 	})
 	return m.fail(fpUploadDone)
