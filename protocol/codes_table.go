@@ -7,7 +7,7 @@ type codeInfo struct {
 }
 
 // codeTable is indexed by code + 1, since the first code is -1. Names and
-// retriability are held against franz-go's kerr by a test.
+// retriability are held against franz-go's kerr and Errors.java by a test.
 var codeTable = [...]codeInfo{
 	{"UNKNOWN_SERVER_ERROR", "The server hit an unexpected error while processing the request.", false},
 	{"NONE", "No error.", false},
@@ -18,7 +18,7 @@ var codeTable = [...]codeInfo{
 	{"LEADER_NOT_AVAILABLE", "There is no leader for this topic-partition at the moment.", true},
 	{"NOT_LEADER_OR_FOLLOWER", "This broker is not the leader or a replica that may answer for this topic-partition.", true},
 	{"REQUEST_TIMED_OUT", "The request timed out.", true},
-	{"BROKER_NOT_AVAILABLE", "The broker is not available.", true},
+	{"BROKER_NOT_AVAILABLE", "The broker is not available.", false},
 	{"REPLICA_NOT_AVAILABLE", "The replica is not available for the requested topic-partition.", true},
 	{"MESSAGE_TOO_LARGE", "The message is larger than the largest the server accepts.", false},
 	{"STALE_CONTROLLER_EPOCH", "The controller moved to another broker.", false},
@@ -61,7 +61,7 @@ var codeTable = [...]codeInfo{
 	{"INVALID_TXN_STATE", "The producer attempted a transactional operation in a state that forbids it.", false},
 	{"INVALID_PRODUCER_ID_MAPPING", "The producer id is not assigned to this transactional id.", false},
 	{"INVALID_TRANSACTION_TIMEOUT", "The transaction timeout is above the broker's transaction.max.timeout.ms.", false},
-	{"CONCURRENT_TRANSACTIONS", "Another operation on the same transaction is still in progress.", false},
+	{"CONCURRENT_TRANSACTIONS", "Another operation on the same transaction is still in progress.", true},
 	{"TRANSACTION_COORDINATOR_FENCED", "The transaction coordinator is no longer the current one for this producer.", false},
 	{"TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "Not authorized to access the transactional id.", false},
 	{"SECURITY_DISABLED", "Security features are disabled.", false},
@@ -132,8 +132,8 @@ var codeTable = [...]codeInfo{
 	{"INVALID_REGISTRATION", "The controller considers the broker registration invalid.", false},
 	{"TRANSACTION_ABORTABLE", "The transaction met an error; the client can abort it and go on.", false},
 	{"INVALID_RECORD_STATE", "The acknowledgement does not fit the record's state.", false},
-	{"SHARE_SESSION_NOT_FOUND", "The share session was not found.", false},
-	{"INVALID_SHARE_SESSION_EPOCH", "The share session epoch is invalid.", false},
+	{"SHARE_SESSION_NOT_FOUND", "The share session was not found.", true},
+	{"INVALID_SHARE_SESSION_EPOCH", "The share session epoch is invalid.", true},
 	{"FENCED_STATE_EPOCH", "The state epoch did not match the share coordinator's.", false},
 	{"INVALID_VOTER_KEY", "The voter key does not match the receiving replica's.", false},
 	{"DUPLICATE_VOTER", "The voter is in the set of voters already.", false},
