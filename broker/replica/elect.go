@@ -134,6 +134,8 @@ func (p *partition) startEpoch(r *role, settled int64, fromTier bool) {
 		p.fail(r, "elect", err)
 		return
 	}
+	next := *r // r itself can be seen already
+	r = &next
 	r.state, r.problem, r.epochStart = StateLeader, "", end
 	hw := max(min(p.hw.Load(), end), r.log.LogStart(), min(settled, end))
 	p.setWatermark(r.log, hw)
