@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -111,15 +112,22 @@ func OpenManager(opts ManagerOptions) (*Manager, error) {
 	return m, nil
 }
 
-// makeDir creates the directory and makes its name durable.
+// makeDir creates the directory and whatever is missing above it, and makes the
+// names durable.
 func makeDir(fsys FS, dir string) error {
 	if _, err := fsys.Stat(dir); err == nil {
 		return nil
 	}
+	parent := filepath.Dir(dir)
+	if parent != dir {
+		if err := makeDir(fsys, parent); err != nil {
+			return err
+		}
+	}
 	if err := fsys.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	return syncDir(fsys, filepath.Dir(dir))
+	return syncDir(fsys, parent)
 }
 
 func (m *Manager) open() (err error) {
@@ -288,7 +296,9 @@ func (m *Manager) lowerRecoveryPoint(tp topicPartition, off int64) error {
 	if m.recoveryPoints.written[tp] <= off {
 		return nil
 	}
-	return m.recoveryPoints.write(m.collect(func(l *Log) int64 { return l.recoveryPoint.Load() }))
+	lowered := maps.Clone(m.recoveryPoints.written)
+	lowered[tp] = off
+	return m.recoveryPoints.write(lowered)
 }
 
 // forget takes a partition out of the checkpoints that still name it from an

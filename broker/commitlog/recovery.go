@@ -139,6 +139,9 @@ func (l *Log) finishLoad(epochs []EpochStart, st loadState) error {
 		}
 		end = l.end.Load()
 	}
+	if err := l.m.lowerRecoveryPoint(l.tp, end); err != nil {
+		return err
+	}
 	if err := l.dropSnapshots(func(at int64) bool { return at > end }); err != nil {
 		return err
 	}

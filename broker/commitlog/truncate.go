@@ -27,16 +27,16 @@ func (l *Log) TruncateTo(off int64) error {
 	if off >= l.end.Load() {
 		return nil
 	}
+	off, err := l.batchStart(off)
+	if err != nil {
+		return l.readError(err)
+	}
 	if err := l.lowerRecoveryPoint(off); err != nil {
 		return l.diskError("recovery point checkpoint", err)
-	}
-	if err := l.epochs.truncateEnd(off); err != nil {
-		return l.diskError("leader epoch checkpoint", err)
 	}
 	l.reading.Add(1)
 	defer l.reading.Add(1)
 	was := l.end.Load()
-	var err error
 	if off < l.segments()[0].base {
 		if err = l.dropFromEnd(l.segments()); err == nil {
 			l.logStart.Store(min(l.logStart.Load(), off))
@@ -45,10 +45,31 @@ func (l *Log) TruncateTo(off int64) error {
 	} else {
 		err = l.cutAt(off)
 	}
-	if err == nil {
-		l.m.opts.Events.Emit(LogTruncated{Partition: l.tp.String(), From: was, To: l.end.Load()})
+	if err != nil {
+		return l.diskError("truncation", err)
 	}
-	return l.diskError("truncation", err)
+	// Last: epochs forgotten before their records would be missing after a
+	// crash, too many are dropped when the log is loaded.
+	if err := l.epochs.truncateEnd(l.end.Load()); err != nil {
+		return l.m.goOffline(err)
+	}
+	l.m.opts.Events.Emit(LogTruncated{Partition: l.tp.String(), From: was, To: l.end.Load()})
+	return nil
+}
+
+// batchStart returns where the batch begins that off falls into, else off.
+func (l *Log) batchStart(off int64) (int64, error) {
+	i := floorSegment(l.segments(), off)
+	if i < 0 {
+		return off, nil
+	}
+	s := l.segments()[i]
+	if err := s.log.acquire(); err != nil {
+		return 0, err
+	}
+	defer s.log.release()
+	base, _, _, err := s.find(off, s.view())
+	return min(base, off), err
 }
 
 func (l *Log) lockAll() {
@@ -87,11 +108,9 @@ func (l *Log) cutAt(off int64) error {
 	}
 	l.setSegments(append(slices.Clone(segs[:i]), kept.seg))
 	l.end.Store(kept.seg.next())
+	l.logStart.Store(min(l.logStart.Load(), l.end.Load()))
 	l.recoveryPoint.Store(min(l.recoveryPoint.Load(), l.end.Load()))
 	if err := l.dropSnapshots(func(at int64) bool { return at > l.end.Load() }); err != nil {
-		return err
-	}
-	if err := l.epochs.truncateEnd(l.end.Load()); err != nil {
 		return err
 	}
 	ps, err := l.producersAt(l.segments(), l.end.Load())
@@ -162,18 +181,18 @@ type segmentCut struct {
 	copy string // where the kept bytes were copied to, "" to cut in place
 }
 
-// cutSegment prepares to end s before off. While readers hold the file its kept
+// cutSegment prepares to end s at off, where no batch spans. While readers hold the file its kept
 // part is copied, so that nobody is cut off.
 func (l *Log) cutSegment(s *segment, off int64) (*segmentCut, error) {
 	if err := s.log.acquire(); err != nil {
 		return nil, err
 	}
-	base, pos, _, err := s.find(off, s.view())
+	_, pos, _, err := s.find(off, s.view())
 	s.log.release()
 	if err != nil {
 		return nil, err
 	}
-	c := &segmentCut{size: pos, next: min(base, off)}
+	c := &segmentCut{size: pos, next: off}
 	c.seg = &segment{base: s.base, offsets: s.offsets, times: s.times, txns: s.txns,
 		createdMs: s.createdMs, jitterMs: s.jitterMs, log: l.m.cache.oldFile(s.log.path, true)}
 	if s.log.abandonIfUnpinned() {
@@ -391,7 +410,7 @@ func (l *Log) SetLogStart(off int64) error {
 		return nil
 	}
 	l.logStart.Store(off)
-	return l.diskError("leader epoch checkpoint", l.epochs.truncateStart(off))
+	return nil
 }
 
 // FreeBelow removes sealed segments that lie wholly below off, oldest first; the
@@ -417,7 +436,11 @@ func (l *Log) FreeBelow(off int64) (freedBytes int64, err error) {
 	}
 	l.mu.Lock()
 	l.setSegments(slices.Clone(l.segments()[n:]))
+	err = l.epochs.truncateStart(l.logStart.Load())
 	l.mu.Unlock()
+	if err != nil {
+		return 0, l.diskError("leader epoch checkpoint", err)
+	}
 	for _, s := range segs[:n] {
 		freedBytes += s.size()
 		if err = s.remove(); err == nil {

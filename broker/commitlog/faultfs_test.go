@@ -1,0 +1,84 @@
+package commitlog
+
+import (
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"syscall"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+)
+
+// faultFS asks a hook before every operation.
+type faultFS struct {
+	vfs.FS
+	mem  FS
+	hook func(op errorfs.OpKind, path string) error
+}
+
+// opTruncate stands beside errorfs's kinds.
+const opTruncate = errorfs.OpKind(1000)
+
+func newFaultFS(mem FS, hook func(op errorfs.OpKind, path string) error) *faultFS {
+	inj := errorfs.InjectorFunc(func(op errorfs.Op) error { return hook(op.Kind, op.Path) })
+	return &faultFS{FS: errorfs.Wrap(mem, inj), mem: mem, hook: hook}
+}
+
+func (f *faultFS) Truncate(name string, sizeBytes int64) error {
+	if err := f.hook(opTruncate, name); err != nil {
+		return err
+	}
+	return f.mem.Truncate(name, sizeBytes)
+}
+
+func changes(op errorfs.OpKind) bool {
+	return op == opTruncate || (op.ReadOrWrite() == errorfs.OpIsWrite && op != errorfs.OpFileClose)
+}
+
+var errPower = errors.New("power is off")
+
+// power cuts before the nth change and keeps what the disk then held.
+type power struct {
+	mu      sync.Mutex
+	mem     *MemFS
+	at      int
+	seen    int
+	percent int
+	rng     *rand.Rand
+	left    *MemFS
+}
+
+func (p *power) hook(op errorfs.OpKind, _ string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.left != nil {
+		return errPower
+	}
+	if !changes(op) {
+		return nil
+	}
+	if p.seen++; p.seen == p.at {
+		p.left = p.mem.Crash(p.percent, p.rng)
+		return errPower
+	}
+	return nil
+}
+
+func (p *power) off() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.left != nil
+}
+
+// cut cuts now unless that has happened.
+func (p *power) cut() *MemFS {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.left == nil {
+		p.left = p.mem.Crash(p.percent, p.rng)
+	}
+	return p.left
+}
+
+var errFull = syscall.ENOSPC
