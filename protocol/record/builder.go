@@ -23,16 +23,6 @@ type Options struct {
 	Producer      *Producer // nil: none
 	Transactional bool
 	Control       bool
-	// LogAppendTimeMs, when above 0, is the time of all records.
-	LogAppendTimeMs int64
-	// DeleteHorizonMs, when above 0, is the time from which on compaction may
-	// drop the batch's tombstones or markers; it takes the place of the base
-	// timestamp.
-	DeleteHorizonMs int64
-	// KeepRange makes the batch cover offsets up to LastOffset although records
-	// are missing, as compaction needs it. A batch without records is legal then.
-	KeepRange  bool
-	LastOffset int64
 }
 
 // Builder builds one batch. The zero value is not ready: use NewBuilder or
@@ -60,9 +50,6 @@ func (bl *Builder) Reset(opts Options) {
 		bl.buf = make([]byte, HeaderLen, 512)
 	}
 	*bl = Builder{opts: opts, buf: bl.buf[:HeaderLen], lastDelta: -1, base: NoTimestamp, maxTimestamp: NoTimestamp}
-	if opts.DeleteHorizonMs > 0 {
-		bl.base = opts.DeleteHorizonMs
-	}
 }
 
 // Add appends a record at the next offset; a nil key or value is null.
@@ -78,7 +65,7 @@ func (bl *Builder) Append(r *Record) error {
 	if delta <= int64(bl.lastDelta) || delta > math.MaxInt32 {
 		return &protocol.InvariantError{What: "record offset is not above the last one of its batch, or too far from its base"}
 	}
-	if bl.count == 0 && bl.opts.DeleteHorizonMs <= 0 {
+	if bl.count == 0 {
 		bl.base = r.Timestamp
 	}
 	tsDelta := r.Timestamp - bl.base
@@ -113,49 +100,28 @@ func (bl *Builder) Size() int { return len(bl.buf) }
 
 // Batch finishes the batch. Without compression it shares the builder's memory.
 func (bl *Builder) Batch() (Batch, error) {
-	last := bl.lastDelta
-	if bl.opts.KeepRange {
-		d := bl.opts.LastOffset - bl.opts.BaseOffset
-		if d < int64(last) || d < 0 || d > math.MaxInt32 {
-			return nil, &protocol.InvariantError{What: "batch range ends before its records or is too long"}
-		}
-		last = int32(d)
-	} else if bl.count == 0 {
+	if bl.count == 0 {
 		return nil, &protocol.InvariantError{What: "batch without records"}
 	}
 	b := Batch(bl.buf)
-	if bl.opts.Codec != None && bl.count > 0 {
+	if bl.opts.Codec != None {
 		var err error
 		if b, err = compressed(b, bl.opts.Codec, bl.opts.Level); err != nil {
 			return nil, err
 		}
 	}
-	bl.header(b, last)
+	bl.header(b)
 	return b, nil
 }
 
-func (bl *Builder) header(b Batch, lastDelta int32) {
+func (bl *Builder) header(b Batch) {
 	o := &bl.opts
-	attributes := uint16(0)
-	for _, bit := range [...]struct {
-		on   bool
-		mask uint16
-	}{
-		{o.LogAppendTimeMs > 0, attrLogAppendTime},
-		{o.Transactional, attrTransactional},
-		{o.Control, attrControl},
-		{o.DeleteHorizonMs > 0, attrDeleteHorizon},
-	} {
-		if bit.on {
-			attributes |= bit.mask
-		}
+	attributes := uint16(o.Codec)
+	if o.Transactional {
+		attributes |= attrTransactional
 	}
-	if bl.count > 0 {
-		attributes |= uint16(o.Codec)
-	}
-	maxTimestamp := bl.maxTimestamp
-	if o.LogAppendTimeMs > 0 {
-		maxTimestamp = o.LogAppendTimeMs
+	if o.Control {
+		attributes |= attrControl
 	}
 	producer := Producer{NoProducerID, NoProducerEpoch, NoSequence}
 	if o.Producer != nil {
@@ -167,9 +133,9 @@ func (bl *Builder) header(b Batch, lastDelta int32) {
 	e.PutUint32(b[leaderEpochAt:], uint32(o.LeaderEpoch))
 	b[magicAt] = magicV2
 	e.PutUint16(b[attributesAt:], attributes)
-	e.PutUint32(b[lastOffsetDeltaAt:], uint32(lastDelta))
+	e.PutUint32(b[lastOffsetDeltaAt:], uint32(bl.lastDelta))
 	e.PutUint64(b[baseTimestampAt:], uint64(bl.base))
-	e.PutUint64(b[maxTimestampAt:], uint64(maxTimestamp))
+	e.PutUint64(b[maxTimestampAt:], uint64(bl.maxTimestamp))
 	e.PutUint64(b[producerIDAt:], uint64(producer.ID))
 	e.PutUint16(b[producerEpochAt:], uint16(producer.Epoch))
 	e.PutUint32(b[baseSequenceAt:], uint32(producer.BaseSequence))

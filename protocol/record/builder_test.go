@@ -107,18 +107,13 @@ func TestBuilderRefuses(t *testing.T) {
 	if b, err := bl.Batch(); err != nil || b.LastOffset() != 13 {
 		t.Error(b, err)
 	}
-	for _, last := range []int64{9, math.MaxInt64} {
-		bl.Reset(Options{BaseOffset: 10, KeepRange: true, LastOffset: last})
-		if _, err := bl.Batch(); !errors.As(err, &broken) {
-			t.Error(err)
-		}
-	}
 }
 
-func TestBuilderForCompaction(t *testing.T) {
+// TestBatchesOfCompaction reads what Kafka's cleaner leaves: a gap in front and
+// behind, a delete horizon in the place of the base timestamp, no record at all.
+func TestBatchesOfCompaction(t *testing.T) {
 	for _, codec := range allCodecs {
-		opts := Options{BaseOffset: 10, Codec: codec, KeepRange: true, LastOffset: 20, DeleteHorizonMs: 5000, Producer: &Producer{1, 2, 3}}
-		bl := NewBuilder(opts)
+		bl := NewBuilder(Options{BaseOffset: 10, Codec: codec, Producer: &Producer{1, 2, 3}})
 		if err := bl.Append(&Record{Offset: 15, Timestamp: 900, Key: []byte("k")}); err != nil {
 			t.Fatal(err)
 		}
@@ -126,30 +121,24 @@ func TestBuilderForCompaction(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := b.Validate(Limits{}); err != nil || b.LastOffset() != 20 || !b.HasDeleteHorizon() || b.BaseTimestamp() != 5000 || b.MaxTimestamp() != 900 || b.LastSequence() != 13 {
-			t.Errorf("%v, %v", b, err)
+		b = changed(b, put32(lastOffsetDeltaAt, 10))
+		b = changed(b, orAttributes(attrDeleteHorizon))
+		if info, err := b.Validate(Limits{}); err != nil || b.LastOffset() != 20 || !b.HasDeleteHorizon() || b.LastSequence() != 13 || info.OffsetOfMaxTimestamp != 15 {
+			t.Errorf("%v, %+v, %v", b, info, err)
 		}
 		if got := records(t, b); len(got) != 1 || got[0].Offset != 15 || got[0].Timestamp != 900 {
 			t.Errorf("%+v", got)
 		}
-		bl.Reset(opts)
-		b, err = bl.Batch()
-		if err != nil || b.Count() != 0 || b.Codec() != None || len(b) != HeaderLen || b.MaxTimestamp() != NoTimestamp {
-			t.Fatalf("%v, %v", b, err)
-		}
-		if info, err := b.Validate(Limits{}); err != nil || info.OffsetOfMaxTimestamp != -1 || len(records(t, b)) != 0 {
+		empty := changed(sealed(b, nil), put32(countAt, 0))
+		if info, err := empty.Validate(Limits{}); err != nil || info.OffsetOfMaxTimestamp != -1 || len(records(t, empty)) != 0 {
 			t.Errorf("%+v, %v", info, err)
 		}
-		if r, err := Rewrite(b, Zstd, DefaultLevel, -1); err != nil || !bytes.Equal(r, b) {
+		if r, err := Rewrite(empty, Zstd, DefaultLevel, -1); err != nil || !bytes.Equal(r, empty) {
 			t.Errorf("%v, %v", r, err)
 		}
-	}
-}
-
-func TestBuilderLogAppendTime(t *testing.T) {
-	b := built(t, Options{LogAppendTimeMs: 123}, 3)
-	if !b.LogAppendTime() || b.MaxTimestamp() != 123 || records(t, b)[1].Timestamp != 123 {
-		t.Error(b)
+		if _, _, ok, err := empty.FindTimestamp(0); ok || err != nil {
+			t.Errorf("%v, %v", ok, err)
+		}
 	}
 }
 
@@ -214,7 +203,8 @@ func TestFindTimestamp(t *testing.T) {
 			t.Fatalf("%d: got %d, %d, %v, %v, want record %d of %+v", ts, offset, got, ok, err, want, rs)
 		}
 	})
-	b := built(t, Options{LogAppendTimeMs: 500, BaseOffset: 7}, 3)
+	b := built(t, Options{BaseOffset: 7}, 3)
+	b.SetLogAppendTime(500)
 	if offset, ts, ok, err := b.FindTimestamp(500); offset != 7 || ts != 500 || !ok || err != nil {
 		t.Error(offset, ts, ok, err)
 	}
