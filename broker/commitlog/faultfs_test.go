@@ -13,8 +13,9 @@ import (
 // faultFS asks a hook before every operation.
 type faultFS struct {
 	vfs.FS
-	mem  FS
-	hook func(op errorfs.OpKind, path string) error
+	mem     FS
+	hook    func(op errorfs.OpKind, path string) error
+	partial func(path string) bool
 }
 
 // opTruncate stands beside errorfs's kinds.
@@ -82,3 +83,35 @@ func (p *power) cut() *MemFS {
 }
 
 var errFull = syscall.ENOSPC
+
+// partialFile writes half of what it is given and then says that the disk is
+// full, when asked to.
+type partialFile struct {
+	vfs.File
+	fs   *faultFS
+	name string
+}
+
+func (f *partialFile) WriteAt(p []byte, off int64) (int, error) {
+	if f.fs.partial != nil && f.fs.partial(f.name) {
+		n, err := f.File.WriteAt(p[:len(p)/2], off)
+		return n, errors.Join(errFull, err)
+	}
+	return f.File.WriteAt(p, off)
+}
+
+func (f *faultFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	file, err := f.FS.Create(name, category)
+	if err != nil {
+		return nil, err
+	}
+	return &partialFile{file, f, name}, nil
+}
+
+func (f *faultFS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	file, err := f.FS.OpenReadWrite(name, category, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return &partialFile{file, f, name}, nil
+}

@@ -213,13 +213,12 @@ func (l *Log) openSegment(base int64) (*segment, error) {
 	if j := min(cfg.SegmentJitterMs, cfg.SegmentMs); j > 0 {
 		s.jitterMs = rand.Int64N(j)
 	}
-	if err := s.log.writeAt(nil, 0); err != nil {
-		return nil, err
+	err := s.log.writeAt(nil, 0)
+	if err == nil && cfg.Preallocate {
+		err = s.log.preallocate(int64(cfg.SegmentBytes))
 	}
-	if cfg.Preallocate {
-		if err := s.log.preallocate(int64(cfg.SegmentBytes)); err != nil {
-			return nil, errors.Join(err, s.log.remove())
-		}
+	if err != nil {
+		return nil, errors.Join(err, l.dropFromEnd([]*segment{s}))
 	}
 	return s, nil
 }

@@ -8,7 +8,8 @@ import (
 )
 
 // roll seals the active segment and begins a new one at base. On any failure
-// the old segment stays active. An empty segment is dropped instead of sealed.
+// the old segment stays active, and the new one is durably gone before anything
+// can be written at its offsets. An empty segment is dropped instead of sealed.
 func (l *Log) roll(base int64) error {
 	old := l.active()
 	next, err := l.openSegment(base)
@@ -24,7 +25,7 @@ func (l *Log) roll(base int64) error {
 		err = l.takeSnapshot(base)
 	}
 	if err != nil {
-		return l.diskError("sealing a segment", errors.Join(err, next.remove()))
+		return l.diskError("sealing a segment", errors.Join(err, l.dropFromEnd([]*segment{next})))
 	}
 	l.setSegments(append(segs, next))
 	if old.size() == 0 {

@@ -180,10 +180,11 @@ func (m *Manager) create(l *Log) error {
 	if err := m.fs.Rename(work, l.dir); err != nil {
 		return errors.Join(err, m.fs.RemoveAll(work))
 	}
-	if err := syncDir(m.fs, m.opts.Dir); err != nil {
-		return err
+	err := syncDir(m.fs, m.opts.Dir)
+	if err == nil {
+		err = l.load(loadState{clean: true, logStart: 0})
 	}
-	if err := l.load(loadState{clean: true, logStart: 0}); err != nil {
+	if err != nil {
 		return errors.Join(err, m.discard(l.dir, l.tp, 0))
 	}
 	return nil

@@ -34,27 +34,37 @@ func (l *Log) TruncateTo(off int64) error {
 	if err := l.lowerRecoveryPoint(off); err != nil {
 		return l.diskError("recovery point checkpoint", err)
 	}
-	l.reading.Add(1)
-	defer l.reading.Add(1)
-	was := l.end.Load()
-	if off < l.segments()[0].base {
-		if err = l.dropFromEnd(l.segments()); err == nil {
-			l.logStart.Store(min(l.logStart.Load(), off))
-			err = l.startEmpty(off, newProducers())
+	var cut *segmentCut
+	if i := floorSegment(l.segments(), off); i >= 0 {
+		if cut, err = l.cutSegment(l.segments()[i], off); err != nil {
+			return l.diskError("truncation", err)
 		}
-	} else {
-		err = l.cutAt(off)
 	}
-	if err != nil {
-		return l.diskError("truncation", err)
-	}
-	// Last: epochs forgotten before their records would be missing after a
-	// crash, too many are dropped when the log is loaded.
-	if err := l.epochs.truncateEnd(l.end.Load()); err != nil {
-		return l.m.goOffline(err)
+	was := l.end.Load()
+	if err := l.truncate(cut, off); err != nil {
+		return l.m.goOffline(fmt.Errorf("truncation of %s to %d: %w", l.tp, off, err))
 	}
 	l.m.opts.Events.Emit(LogTruncated{Partition: l.tp.String(), From: was, To: l.end.Load()})
 	return nil
+}
+
+// truncate ends the log at off, with cut, or begins it there when that is below
+// all segments. There is no way back from the middle of it.
+func (l *Log) truncate(cut *segmentCut, off int64) (err error) {
+	l.reading.Add(1)
+	defer l.reading.Add(1)
+	if cut != nil {
+		err = l.cutAt(cut, off)
+	} else if err = l.dropFromEnd(l.segments()); err == nil {
+		l.logStart.Store(min(l.logStart.Load(), off))
+		err = l.startEmpty(off, newProducers())
+	}
+	if err != nil {
+		return err
+	}
+	// Last: epochs forgotten before their records would be missing after a
+	// crash, too many are dropped when the log is loaded.
+	return l.epochs.truncateEnd(l.end.Load())
 }
 
 // batchStart returns where the batch begins that off falls into, else off.
@@ -93,13 +103,9 @@ func (l *Log) lowerRecoveryPoint(off int64) error {
 	return l.m.lowerRecoveryPoint(l.tp, off)
 }
 
-func (l *Log) cutAt(off int64) error {
+func (l *Log) cutAt(kept *segmentCut, off int64) error {
 	segs := l.segments()
 	i := floorSegment(segs, off)
-	kept, err := l.cutSegment(segs[i], off)
-	if err != nil {
-		return err
-	}
 	if err := l.dropFromEnd(segs[i+1:]); err != nil {
 		return err
 	}
