@@ -282,19 +282,20 @@ func (p *partition) nextRole(t target) *role {
 // open finds or makes the replica's log. false: there is none, and r says why.
 func (p *partition) open(t target, r *role) bool {
 	m := p.m
-	if p.life.lostBelow < 0 {
-		p.life.lostBelow = m.logs.HighWatermark(p.topic, p.index)
-	}
 	log, ok := m.logs.Get(p.topic, p.index)
 	if ok && log.TopicID() != p.id {
 		m.removeLog(p.topic, log.TopicID(), p.index, true)
-		p.life.lostBelow, ok = -1, false
+		ok = false
+	}
+	// The checkpoint goes by name: it is this topic's only if its folder was there, or should have been.
+	if ok || !t.dir.IsZero() {
+		p.life.lostBelow = m.logs.HighWatermark(p.topic, p.index)
+	}
+	if !ok && !t.dir.IsZero() {
+		p.erased(r)
+		return false
 	}
 	if !ok {
-		if !t.dir.IsZero() {
-			p.erased(r)
-			return false
-		}
 		var err error
 		if log, err = m.logs.Create(p.topic, p.id, p.index, m.logConfig(r.conf)); err != nil {
 			m.events.Emit(PartitionFailed{Topic: p.topic, Partition: p.index, Doing: "create", Err: err})

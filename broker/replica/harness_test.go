@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
 	"varve/broker/commitlog"
 	"varve/broker/config"
 	"varve/metastore"
@@ -281,10 +284,36 @@ func (quietControl) ReplicaLost(context.Context, protocol.UUID, int32, int32, in
 	return nil
 }
 
+// faultFS fails writes on demand.
+type faultFS struct {
+	vfs.FS
+	mem  *commitlog.MemFS
+	fail atomic.Pointer[error]
+}
+
+func newFaultFS(mem *commitlog.MemFS) *faultFS {
+	f := &faultFS{mem: mem}
+	f.FS = errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if err := f.fail.Load(); err != nil && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+			return *err
+		}
+		return nil
+	}))
+	return f
+}
+
+func (f *faultFS) Truncate(name string, sizeBytes int64) error {
+	return f.mem.Truncate(name, sizeBytes)
+}
+
+// breakDisk makes writes fail.
+func (n *node) breakDisk(err error) { n.disk.fail.Store(&err) }
+
 // node is a Manager with all around it.
 type node struct {
 	t       testing.TB
 	fs      *commitlog.MemFS
+	disk    *faultFS
 	logs    *commitlog.Manager
 	m       *Manager
 	tier    *memTier
@@ -314,9 +343,9 @@ func startNode(t testing.TB, o nodeOptions) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{t: t, fs: o.fs, control: o.control, ended: make(chan error, 1)}
+	n := &node{t: t, fs: o.fs, disk: newFaultFS(o.fs), control: o.control, ended: make(chan error, 1)}
 	n.tier, _ = o.tier.(*memTier)
-	n.logs, err = commitlog.OpenManager(commitlog.ManagerOptions{FS: o.fs, Dir: "/logs", NodeID: self, ClusterID: "c", Events: n.events.Emit})
+	n.logs, err = commitlog.OpenManager(commitlog.ManagerOptions{FS: n.disk, Dir: "/logs", NodeID: self, ClusterID: "c", Events: n.events.Emit})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,6 +50,7 @@ func (c *counters) forget(keep map[string]*hostedTopic) {
 
 // Stats returns counters and sums.
 func (m *Manager) Stats() Stats {
+	offline := m.logs.Offline() != nil
 	s := Stats{DelayedProduces: m.deadlines.waiting(), DelayedFetches: int(m.fetching.Load())}
 	for _, t := range m.hosted.Load().ids {
 		var row *TopicStats
@@ -61,7 +62,7 @@ func (m *Manager) Stats() Stats {
 				s.Topics = append(s.Topics, p.count.stats())
 				row = &s.Topics[len(s.Topics)-1]
 			}
-			row.LocalBytes += s.add(p)
+			row.LocalBytes += s.add(p, offline)
 		}
 	}
 	slices.SortFunc(s.Topics, func(a, b TopicStats) int { return cmp.Compare(a.Topic, b.Topic) })
@@ -76,8 +77,8 @@ func (c *topicCounters) stats() TopicStats {
 	}
 }
 
-// add counts one replica and returns its local bytes.
-func (s *Stats) add(p *partition) int64 {
+// add counts one replica and returns its local bytes. offline says that the log folder is.
+func (s *Stats) add(p *partition, offline bool) int64 {
 	r := p.role.Load()
 	s.Partitions++
 	if r.leads() {
@@ -89,7 +90,7 @@ func (s *Stats) add(p *partition) int64 {
 			s.UnderMinISR++
 		}
 	}
-	if r.state == StateOffline || r.state == StateErased || r.leader < 0 {
+	if offline || r.state == StateOffline || r.state == StateErased || r.leader < 0 {
 		s.Offline++
 	}
 	if r.log == nil {
@@ -124,6 +125,9 @@ func (p *partition) describe() PartitionInfo {
 	d := PartitionInfo{
 		Topic: p.topic, TopicID: p.id, Partition: p.index, State: r.state, Leader: r.leader, LeaderEpoch: r.leaderEpoch,
 		Replicas: r.replicas, ISR: r.isr, Tiered: r.tiered, TierEnd: -1, Problem: r.problem,
+	}
+	if err := p.m.logs.Offline(); err != nil {
+		d.State, d.Problem = StateOffline, err.Error()
 	}
 	if r.log != nil {
 		d.HighWatermark = p.hw.Load()
