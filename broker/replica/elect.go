@@ -134,6 +134,10 @@ func (p *partition) startEpoch(r *role, settled int64, fromTier bool) {
 		p.fail(r, "elect", err)
 		return
 	}
+	if p.life.lostBelow > end {
+		p.m.report(LostRange{Topic: p.topic, TopicID: p.id, Partition: p.index, From: end, To: p.life.lostBelow, At: p.m.now()})
+	}
+	p.life.lostBelow = -1
 	next := *r // r itself can be seen already
 	r = &next
 	r.state, r.problem, r.epochStart = StateLeader, "", end
@@ -151,10 +155,6 @@ func (p *partition) startEpoch(r *role, settled int64, fromTier bool) {
 		Topic: p.topic, TopicID: p.id, Partition: p.index, LeaderEpoch: r.leaderEpoch,
 		LogStart: r.log.LogStart(), Start: end, FromTier: fromTier,
 	})
-	if p.life.lostBelow > end {
-		p.m.report(LostRange{Topic: p.topic, TopicID: p.id, Partition: p.index, From: end, To: p.life.lostBelow, At: p.m.now()})
-	}
-	p.life.lostBelow = -1
 }
 
 // fail takes a replica whose log does not work out of service until the next start.

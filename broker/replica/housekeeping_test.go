@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,8 +53,9 @@ func TestExpiry(t *testing.T) {
 // TestRetention runs the ticker through virtual days.
 func TestRetention(t *testing.T) {
 	_, o, _ := prepared(t, []int32{self}, "retention.ms", "86400000", "segment.ms", "3600000", "retention.bytes", "-1")
-	clock := true
-	o.clock = func() bool { return clock }
+	var clock atomic.Bool
+	clock.Store(true)
+	o.clock = clock.Load
 	synctest.Test(t, func(t *testing.T) {
 		n := startNode(t, o)
 		defer n.stop()
@@ -64,12 +66,12 @@ func TestRetention(t *testing.T) {
 			t.Fatalf("segment.ms has passed: %+v", s)
 		}
 		n.mustProduce("a", "3")
-		clock = false
+		clock.Store(false)
 		time.Sleep(30 * time.Hour)
 		if l.LogStart() != 0 {
 			t.Fatal("retention acted although the clock is not to be trusted")
 		}
-		clock = true
+		clock.Store(true)
 		time.Sleep(6 * time.Minute)
 		d, _ := n.m.Describe("a", 0)
 		if d.LogStart != 3 || d.LocalStart != 3 || d.End != 3 || d.LocalBytes != 0 {
