@@ -66,8 +66,8 @@ func samples() [][]byte {
 		noise[i] = byte(random.Uint32())
 	}
 	return [][]byte{
-		{}, []byte("a"), []byte(strings.Repeat("some text. ", 20)), bytes.Repeat([]byte("0123456789"), 100_000),
-		noise[:xerialBlockBytes], noise[:xerialBlockBytes+1], noise, make([]byte, 1<<20),
+		{}, []byte("a"), []byte(strings.Repeat("some text. ", 20)), bytes.Repeat([]byte("0123456789"), 30_000),
+		noise[:xerialBlockBytes], noise[:xerialBlockBytes+1], noise, make([]byte, 300_000),
 	}
 }
 

@@ -114,7 +114,7 @@ func drawOptions(t *rapid.T) Options {
 		BaseOffset:    rapid.Int64Range(0, 1<<60).Draw(t, "base"),
 		LeaderEpoch:   rapid.Int32().Draw(t, "epoch"),
 		Codec:         rapid.SampledFrom(allCodecs).Draw(t, "codec"),
-		Level:         rapid.IntRange(-3, 22).Draw(t, "level"),
+		Level:         rapid.SampledFrom([]int{DefaultLevel, 1}).Draw(t, "level"),
 		Transactional: rapid.Bool().Draw(t, "transactional"),
 	}
 	if o.Transactional || rapid.Bool().Draw(t, "idempotent") {
