@@ -75,14 +75,14 @@ type Lost struct {
 }
 
 func (s *Server) cluster() Cluster {
-	c := Cluster{NodeID: s.src.NodeID, Version: s.src.Version, Controller: -1, Ready: true, UptimeMs: s.src.now().Sub(s.started).Milliseconds(), Brokers: []Broker{}}
-	if err := s.src.ready(); err != nil {
+	c := Cluster{NodeID: s.sources().NodeID, Version: s.sources().Version, Controller: -1, Ready: true, UptimeMs: s.sources().now().Sub(s.started).Milliseconds(), Brokers: []Broker{}}
+	if err := s.sources().ready(); err != nil {
 		c.Ready, c.Problem = false, err.Error()
 	}
-	if s.src.Image == nil {
+	if s.sources().Image == nil {
 		return c
 	}
-	image := s.src.Image()
+	image := s.sources().Image()
 	c.ClusterID, c.Controller = image.ClusterID(), image.Controller()
 	c.MetadataIndex, c.JournaledIndex = image.Index(), image.JournaledThrough()
 	c.TopicCount, c.PartitionCount = image.TopicCount(), image.PartitionCount()
@@ -98,7 +98,7 @@ func (s *Server) cluster() Cluster {
 
 func (s *Server) topics() []Topic {
 	topics := []Topic{}
-	if s.src.Image == nil {
+	if s.sources().Image == nil {
 		return topics
 	}
 	type at struct {
@@ -106,12 +106,12 @@ func (s *Server) topics() []Topic {
 		partition int32
 	}
 	here := map[at]*Here{}
-	if s.src.Replicas != nil {
-		for _, p := range s.src.Replicas.Describe() {
+	if s.sources().Replicas != nil {
+		for _, p := range s.sources().Replicas.Describe() {
 			here[at{p.Topic, p.Partition}] = describe(p)
 		}
 	}
-	for t := range s.src.Image().Topics() {
+	for t := range s.sources().Image().Topics() {
 		row := Topic{Name: t.Name, ID: t.ID.String(), Configs: t.Configs, Partitions: []Partition{}}
 		for _, p := range t.Partitions {
 			row.Partitions = append(row.Partitions, Partition{Partition: p.Index, Leader: p.Leader, LeaderEpoch: p.LeaderEpoch,

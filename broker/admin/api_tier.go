@@ -66,7 +66,7 @@ type StoreUse struct {
 }
 
 func (s *Server) tier() TierStatus {
-	st := s.src.Tier.Status()
+	st := s.sources().Tier.Status()
 	out := TierStatus{Location: st.Location, Problems: append([]string{}, st.Errors...), Partitions: []TierPartition{}, Store: []StoreUse{}}
 	for _, p := range st.Partitions {
 		out.Partitions = append(out.Partitions, TierPartition{Topic: p.Topic, TopicID: p.TopicID.String(), Partition: p.Partition,
@@ -81,8 +81,8 @@ func (s *Server) tier() TierStatus {
 	}
 	c := st.Cache
 	out.Cache = TierCache{c.CapacityBytes, c.UsedBytes, c.Hits, c.Misses, c.CorruptChunks}
-	if s.src.Store != nil {
-		for _, u := range s.src.Store.Snapshot() {
+	if s.sources().Store != nil {
+		for _, u := range s.sources().Store.Snapshot() {
 			out.Store = append(out.Store, StoreUse{string(u.Verb), u.Cause, u.Calls, u.Requests, u.Errors, u.Bytes, u.Seconds, u.Dollars})
 			out.Dollars += u.Dollars
 		}

@@ -102,7 +102,7 @@ func (collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
 func (c collector) Collect(out chan<- prometheus.Metric) {
-	src := c.s.src
+	src := c.s.sources()
 	out <- buildInfo.with(1, src.Version)
 	out <- readyGauge.with(flag(src.ready() == nil))
 	if src.Image != nil {

@@ -29,7 +29,7 @@ type pageTopic struct {
 }
 
 func (s *Server) page(w http.ResponseWriter, _ *http.Request) {
-	d := pageData{Cluster: s.cluster(), Now: s.src.now().UTC().Format(pageTimeFormatLayout)}
+	d := pageData{Cluster: s.cluster(), Now: s.sources().now().UTC().Format(pageTimeFormatLayout)}
 	rows := map[string]*pageTopic{}
 	var order []*pageTopic
 	for _, t := range s.topics() {
@@ -50,7 +50,7 @@ func (s *Server) page(w http.ResponseWriter, _ *http.Request) {
 		rows[t.Name] = row
 		order = append(order, row)
 	}
-	if s.src.Tier != nil {
+	if s.sources().Tier != nil {
 		tier := s.tier()
 		d.Tier = &tier
 		for _, p := range tier.Partitions {

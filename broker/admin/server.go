@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -29,7 +30,7 @@ func ms(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 
 // Server answers HTTP requests. The listener is open from Listen on; nothing is answered before Run.
 type Server struct {
-	src     Sources
+	src     atomic.Pointer[Sources]
 	started time.Time
 	ln      net.Listener
 	http    *http.Server
@@ -41,7 +42,8 @@ func Listen(addr string, src Sources) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{src: src, started: src.now(), ln: limit(ln, maxConnections)}
+	s := &Server{started: src.now(), ln: limit(ln, maxConnections)}
+	s.Update(src)
 	s.http = &http.Server{
 		Handler:           http.MaxBytesHandler(readOnly(s.routes()), maxBodyBytes),
 		ReadHeaderTimeout: ms(readHeaderTimeoutMs),
@@ -52,6 +54,11 @@ func Listen(addr string, src Sources) (*Server, error) {
 	}
 	return s, nil
 }
+
+// Update changes where the numbers come from: a broker answers /livez before it has parts to tell about.
+func (s *Server) Update(src Sources) { s.src.Store(&src) }
+
+func (s *Server) sources() Sources { return *s.src.Load() }
 
 // Addr returns the address that is open, with the port that the system chose where 0 was asked for.
 func (s *Server) Addr() string { return s.ln.Addr().String() }
@@ -83,7 +90,7 @@ func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) { text(w, http.StatusOK, "ok") })
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := s.src.ready(); err != nil {
+		if err := s.sources().ready(); err != nil {
 			text(w, http.StatusServiceUnavailable, err.Error())
 			return
 		}
@@ -96,7 +103,7 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("/api/v1/cluster", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, s.cluster()) })
 	mux.HandleFunc("/api/v1/topics", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, s.topics()) })
 	mux.HandleFunc("/api/v1/tier/status", func(w http.ResponseWriter, _ *http.Request) {
-		if s.src.Tier == nil {
+		if s.sources().Tier == nil {
 			writeProblem(w, http.StatusNotFound, "this broker has no tier; start it with varve.tier.url set")
 			return
 		}
