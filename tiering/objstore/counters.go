@@ -3,6 +3,7 @@ package objstore
 import (
 	"cmp"
 	"context"
+	"errors"
 	"io"
 	"maps"
 	"slices"
@@ -44,7 +45,7 @@ type Usage struct {
 	Cause    string  // "" when the caller named none, and for head, list and delete
 	Calls    int64   // calls of the Store method
 	Requests int64   // requests on the wire; equals Calls for drivers without one
-	Errors   int64   // calls that failed, and bodies that failed while being read
+	Errors   int64   // calls and bodies that failed; "not found" and "precondition failed" are answers
 	Bytes    int64   // body bytes sent (put) or received (get)
 	Seconds  float64 // spent waiting for the store, bodies included
 	Dollars  float64 // Requests at the price of the verb
@@ -126,7 +127,7 @@ func (s *counted) call(ctx context.Context, verb Verb, cause string, fn func(con
 	start := s.c.now()
 	n, err := fn(context.WithValue(ctx, requestCountKey{}, rc))
 	u := Usage{Calls: 1, Requests: max(1, rc.n.Load()), Bytes: n, Seconds: s.c.now().Sub(start).Seconds()}
-	if err != nil {
+	if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrPrecondition) {
 		u.Errors = 1
 	}
 	s.c.add(verb, cause, u)

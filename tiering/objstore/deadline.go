@@ -12,7 +12,9 @@ import (
 // Deadlines say how long the store may make no progress, per verb. Zero fields take
 // the defaults. Time in which the caller is the slow one - a body not read, a source
 // that waits for bandwidth, a List callback - is not counted, and neither is a long
-// transfer that moves: who needs a total bound puts it in the context.
+// transfer that moves: who needs a total bound puts it in the context. What lies in
+// socket buffers has left as far as we can see, so a limit must leave time for some
+// megabytes to drain: seconds, not milliseconds.
 type Deadlines struct {
 	Put    time.Duration // default 60 s
 	Get    time.Duration // default 30 s, until the body is there and for each Read

@@ -34,7 +34,8 @@
 // the store. *RetryableError is everything that may pass: throttling, 5xx,
 // timeouts, resets, short bodies. *protocol.CorruptionError means stored or sent
 // bytes are not what they should be. *URLError is a bad tier URL and names the fix.
-// No error text carries credentials.
+// No error text carries credentials. To Head, a missing bucket is a missing object: HTTP
+// has no body to tell them apart.
 //
 // # Crash cases
 //
@@ -42,8 +43,16 @@
 // place and syncs the folders: a crash between any two steps leaves the old state or
 // the new one, and leftovers that the next Open of the same root removes. The
 // network drivers abort a multipart upload that failed; when the process dies
-// first the parts stay in the bucket, unlisted and billed, until the bucket's
-// lifecycle rule (AbortIncompleteMultipartUpload, one day is enough) removes them.
+// first, or the store is gone, the parts stay in the bucket and are billed. List does
+// not show them, list-multipart-uploads does, and the bucket's lifecycle rule
+// AbortIncompleteMultipartUpload removes them (one day is enough).
+//
+// # On the wire
+//
+// Both SDKs run without their own retries, checksums, part buffers and worker pools. A
+// body is sent with UNSIGNED-PAYLOAD, over plain HTTP too, and with its CRC32C in front,
+// which is signed with the headers: the server checks what arrives, and what it reports
+// is compared. Parts are sections of the source, a few in flight at a time.
 //
 // # Non-goals
 //

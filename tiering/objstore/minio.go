@@ -47,7 +47,7 @@ func newMinio(u URL, o OpenOptions) (Store, error) {
 	}
 	s.core, err = minio.NewCore(endpoint.Host, &minio.Options{
 		Creds: s.creds, Secure: endpoint.Scheme == "https", Transport: newWire(), Region: u.Region, BucketLookup: lookup,
-		MaxRetries: 1, // WithRetry is the one place that retries
+		MaxRetries: 1, // WithRetry is the one place that retries; the SDK still sleeps up to 200 ms after a failure
 		// Over plain HTTP a server was seen to store the framing of trailing headers as
 		// data; the CRC32C goes in front of the body, so trailers are never needed.
 		TrailingHeaders: false,

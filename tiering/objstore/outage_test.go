@@ -75,7 +75,7 @@ func TestServerDiesAndComesBack(t *testing.T) {
 			t.Fatalf("read when the server died: %v", err)
 		}
 		body.Close()
-		if _, err := WithRetry(s, RetryPolicy{MaxAttempts: 1}).Head(t.Context(), "outage/put"); !errors.Is(err, ErrUnreachable) {
+		if _, err := bareDriver(t, url).Head(t.Context(), "outage/put"); !errors.Is(err, ErrUnreachable) {
 			t.Fatalf("head without a server: %v", err)
 		}
 		if err := srv.Restart(t.Context()); err != nil {
@@ -112,11 +112,11 @@ func TestFailedUploadsAreAborted(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		open := 0
-		for name, src := range map[string]*failingReaderAt{
-			"source": {data: data, at: testPartBytes + 10, err: errors.New("disk on fire"), hook: func() { open += len(incomplete(t, srv)) }},
-			"cancel": {data: data, at: 2*testPartBytes + 10, hook: cancel},
+		for i, src := range []*failingReaderAt{
+			{data: data, at: testPartBytes + 10, err: errors.New("disk on fire"), hook: func() { open += len(incomplete(t, srv)) }},
+			{data: data, at: 2*testPartBytes + 10, hook: cancel},
 		} {
-			if _, err := s.Put(ctx, "abort/"+name, Body{ReaderAt: src, Size: int64(len(data))}, PutOptions{}); err == nil {
+			if _, err := s.Put(ctx, fmt.Sprintf("abort/%d", i), Body{ReaderAt: src, Size: int64(len(data))}, PutOptions{}); err == nil {
 				t.Fatal("no error")
 			}
 		}
@@ -202,4 +202,56 @@ func TestUploadMemoryIsBounded(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestBadWeather sends each kind through the full stack of wrappers.
+func TestBadWeather(t *testing.T) {
+	eachURL(t, func(t *testing.T, srv *s3server.Server, url string) {
+		p := s3server.StartProxy(t, srv)
+		s, err := Open(t.Context(), p.Via(srv, url), OpenOptions{
+			PartBytes: testPartBytes,
+			Retry:     RetryPolicy{MaxAttempts: 8, BaseBackoff: time.Millisecond, MaxBackoff: 20 * time.Millisecond},
+			Deadlines: Deadlines{Put: time.Second, Get: time.Second, Head: 300 * time.Millisecond},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		data := randomBytes(31, testPartBytes+1000)
+		for name, w := range map[string]s3server.Weather{
+			"fair":    {},
+			"503":     {Unavailable: 3},
+			"resets":  {Resets: 3, ResetAfter: 1 << 20},
+			"latency": {Latency: 20 * time.Millisecond},
+			"narrow":  {BytesPerSec: 40 << 20},
+		} {
+			p.Set(w)
+			mustPut(t, s, "weather/"+name, data)
+			if n := p.Left(); n > 0 {
+				t.Errorf("%s: %d faults were not met", name, n)
+			}
+			p.Set(w)
+			if body, err := s.Get(t.Context(), "weather/"+name, 0, -1, ""); err != nil {
+				t.Errorf("%s: %v", name, err)
+			} else if n, err := io.Copy(io.Discard, body); (err == nil) != (n == int64(len(data))) || (err != nil && !IsRetryable(err)) {
+				t.Errorf("%s: %d bytes, %v", name, n, err)
+			} else if name == "resets" && err == nil {
+				t.Error("a reset body was read whole")
+			}
+		}
+		p.Set(s3server.Weather{Blackhole: true})
+		if _, err := bareDriver(t, p.Via(srv, url)).Head(shortContext(t), "weather/fair"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("blackhole by context: %v", err)
+		}
+		timer := time.AfterFunc(500*time.Millisecond, func() { p.Set(s3server.Weather{}) })
+		defer timer.Stop()
+		if _, err := s.Head(t.Context(), "weather/fair"); err != nil {
+			t.Errorf("blackhole that ends: %v", err)
+		}
+	})
+}
+
+func shortContext(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	t.Cleanup(cancel)
+	return ctx
 }

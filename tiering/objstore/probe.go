@@ -23,9 +23,12 @@ type unwrapper interface{ unwrap() Store }
 // ErrUnreachable, or is another *RetryableError. Versioning and object lock are
 // reported where the store tells.
 func Probe(ctx context.Context, s Store) (Report, error) {
-	// A read says what LIST cannot: both permissions are needed, and a list comes first
-	// because a missing bucket and a missing object look alike to some servers.
-	if err := s.List(ctx, "", "", func(ObjectInfo) bool { return false }); err != nil {
+	prefix := "" // permissions may end at the tier's own prefix
+	if u, err := ParseURL(s.String()); err == nil {
+		prefix = u.Prefix
+	}
+	// HEAD would not do: to it a missing bucket and a missing object look alike.
+	if err := s.List(ctx, prefix, "", func(ObjectInfo) bool { return false }); err != nil {
 		return Report{}, err
 	}
 	for inner := s; ; {
