@@ -53,11 +53,11 @@ type power struct {
 func (p *power) hook(op errorfs.OpKind, _ string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.left != nil {
-		return errPower
-	}
 	if !changes(op) {
 		return nil
+	}
+	if p.left != nil {
+		return errPower
 	}
 	if p.seen++; p.seen == p.at {
 		p.left = p.mem.Crash(p.percent, p.rng)

@@ -145,7 +145,9 @@ func (l *Log) finishLoad(epochs []EpochStart, st loadState) error {
 	if err := l.dropSnapshots(func(at int64) bool { return at > end }); err != nil {
 		return err
 	}
-	if err := l.epochs.truncateEnd(end); err != nil {
+	// An epoch that begins right at the end is kept: its leader may have written
+	// nothing, or the log start may have reached the end.
+	if err := l.epochs.truncateEnd(end + 1); err != nil {
 		return err
 	}
 	if err := l.epochs.truncateStart(l.logStart.Load()); err != nil {
@@ -347,6 +349,7 @@ func (r *recovery) trust(s *segment, last bool) error {
 // file is cut at the first that is not whole. It reports whether none was cut.
 func (r *recovery) scan(s *segment, last bool) (whole bool, err error) {
 	r.event.Segments++
+	r.l.dirDirty.Store(true) // the indexes become new files
 	v := s.view()
 	for _, x := range s.indexes() {
 		if err := x.file.remove(); err != nil {
