@@ -48,7 +48,7 @@ type folder struct {
 // openFolder locks the folder, makes it when it is new, and checks whose it is.
 func openFolder(fs vfs.FS, dir string, node int32, cluster string) (*folder, error) {
 	f := &folder{fs: fs, dir: dir}
-	if err := fs.MkdirAll(dir, 0o755); err != nil {
+	if err := makeDir(fs, dir); err != nil {
 		return nil, err
 	}
 	var err error
@@ -155,12 +155,31 @@ func (f *folder) write(name, text string) error {
 	return f.syncDir()
 }
 
-func (f *folder) syncDir() error {
-	d, err := f.fs.OpenDir(f.dir)
+func (f *folder) syncDir() error { return syncDir(f.fs, f.dir) }
+
+func syncDir(fs vfs.FS, dir string) error {
+	d, err := fs.OpenDir(dir)
 	if err != nil {
 		return err
 	}
 	return errors.Join(d.Sync(), d.Close())
+}
+
+// makeDir makes a folder and those above it, so that they are still there after a crash.
+func makeDir(fs vfs.FS, dir string) error {
+	if _, err := fs.Stat(dir); err == nil {
+		return nil
+	}
+	parent := fs.PathDir(dir)
+	if parent != dir {
+		if err := makeDir(fs, parent); err != nil {
+			return err
+		}
+	}
+	if err := fs.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return syncDir(fs, parent)
 }
 
 // stateDir is the name of the state folder that counts. Others are left over from a restore that a crash cut short, before or

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/hashicorp/raft"
@@ -78,7 +79,26 @@ func (f *fsm) close() error {
 	if h == nil {
 		return nil
 	}
-	return errors.Join(h.db.Flush(), h.close())
+	return errors.Join(flush(h.db), h.close())
+}
+
+// flushTimeout bounds the wait for a flush: Pebble tries again and again when the disk is full.
+const flushTimeout = 10 * time.Second
+
+// flush makes all that was applied durable.
+func flush(db *pebble.DB) error {
+	done, err := db.AsyncFlush()
+	if err != nil {
+		return err
+	}
+	timeout := time.NewTimer(flushTimeout)
+	defer timeout.Stop()
+	select {
+	case <-done:
+		return nil
+	case <-timeout.C:
+		return fmt.Errorf("metadata could not be written to disk within %s", flushTimeout)
+	}
 }
 
 // failure is the error that stopped the state machine.

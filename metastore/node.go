@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 	wal "github.com/hashicorp/raft-wal"
@@ -55,6 +55,9 @@ func openPebble(f *folder, name string, events event.Sink) (*handle, error) {
 			err = errors.Join(&protocol.CorruptionError{Where: f.path(name), What: err.Error()}, err)
 		}
 		return nil, err
+	}
+	if err := f.syncDir(); err != nil {
+		return nil, errors.Join(err, db.Close())
 	}
 	return &handle{db: db, name: name}, nil
 }
@@ -174,10 +177,10 @@ func (s *Store) raftConfig(notify chan bool) *raft.Config {
 
 func (s *Store) openRaft() error {
 	dir := filepath.Join(s.opts.Dir, "raft")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	err := makeDir(vfs.Default, dir)
+	if err != nil {
 		return err
 	}
-	var err error
 	if s.wal, err = wal.Open(dir, wal.WithSegmentSize(walSegmentBytes), wal.WithLogger(s.raftLog())); err != nil {
 		return fmt.Errorf("metadata log: %w", err)
 	}

@@ -54,7 +54,7 @@ func (f *fsm) Snapshot() (raft.FSMSnapshot, error) {
 // Persist implements raft.FSMSnapshot. Pebble is made durable before the snapshot is complete, because Raft cuts its log after it
 // (invariant 15).
 func (s *fsmSnapshot) Persist(sink raft.SnapshotSink) error {
-	if err := s.h.db.Flush(); err != nil {
+	if err := flush(s.h.db); err != nil {
 		return err
 	}
 	if err := writeSnapshot(sink, s.view); err != nil {
@@ -277,7 +277,7 @@ func fill(db *pebble.DB, snap *snapshotReader) error {
 			b = db.NewBatch()
 		}
 		if key == nil {
-			return db.Flush()
+			return flush(db)
 		}
 	}
 }
