@@ -95,7 +95,7 @@ func (m *Manager) apply(d metastore.Delta, first bool) {
 			gone = append(gone, next.drop(c.Old.ID)...)
 			continue
 		}
-		left, here := m.place(next, c.New, targets)
+		left, here := m.place(next, c, targets)
 		gone = append(gone, left...)
 		work = append(work, here...)
 	}
@@ -134,36 +134,42 @@ func (h *hosted) drop(id protocol.UUID) []*partition {
 	return slices.DeleteFunc(slices.Clone(t.partitions), func(p *partition) bool { return p == nil })
 }
 
-// place puts the replicas that the Image gives this broker of a topic into h. It returns those that are no longer here
-// and those that are, the latter with their targets.
-func (m *Manager) place(h *hosted, t *metastore.Topic, targets map[*partition]target) (left, here []*partition) {
-	old := h.ids[t.ID]
+// place puts the replicas that the Image gives this broker of a topic into h. It returns those that are no longer here,
+// and those that are and of which something changed, with their targets.
+func (m *Manager) place(h *hosted, c metastore.TopicChange, targets map[*partition]target) (left, work []*partition) {
+	t, old := c.New, h.ids[c.New.ID]
 	now := &hostedTopic{name: t.Name, id: t.ID, partitions: make([]*partition, len(t.Partitions))}
+	here := 0
 	for i, part := range t.Partitions {
 		var p *partition
 		if old != nil && i < len(old.partitions) {
 			p = old.partitions[i]
 		}
+		known := p != nil
 		dir, mine := part.DirOf(m.nodeID)
 		switch {
-		case mine && p == nil:
+		case mine && !known:
 			p = m.newPartition(t, part)
-		case !mine && p != nil:
+		case !mine && known:
 			left = append(left, p)
 			continue
 		case !mine:
 			continue
 		}
+		here++
 		now.partitions[i] = p
-		here = append(here, p)
+		if known && c.Old != nil && c.Old.ConfigVersion == t.ConfigVersion && c.Old.Partitions[i] == part {
+			continue
+		}
+		work = append(work, p)
 		targets[p] = target{part: part, dir: dir, configs: t.Configs}
 	}
-	if len(here) == 0 {
+	if here == 0 {
 		h.drop(t.ID)
 		return left, nil
 	}
 	h.ids[t.ID], h.names[t.Name] = now, now
-	return left, here
+	return left, work
 }
 
 func (m *Manager) newPartition(t *metastore.Topic, part *metastore.Partition) *partition {

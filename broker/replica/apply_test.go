@@ -366,3 +366,56 @@ func TestPartitionsAreAdded(t *testing.T) {
 		t.Fatalf("%+v", all)
 	}
 }
+
+// TestPowerCutsDuringElection cuts the power before each write of a start whose partition was erased and goes on at the
+// tier's end, then starts again on what the disk kept.
+func TestPowerCutsDuringElection(t *testing.T) {
+	const maxWrites = 500
+	b := newBook(t)
+	for at := 1; at < maxWrites; at++ {
+		meta := &stillMeta{img: b.s.Image()}
+		control := &bookControl{b: b, meta: meta}
+		tier := newMemTier()
+		id := b.topic("a", 1, []int32{self}, "remote.storage.enable", "true")
+		meta.show(b.s.Image())
+		meta.setTier(id, metastore.TierState{LogStart: 3, End: 7, Epochs: []metastore.EpochStart{{Epoch: 0}}})
+		tier.tail = func(context.Context) (int64, []commitlog.EpochStart, []byte, error) {
+			return 7, []commitlog.EpochStart{{Epoch: 0}}, nil, nil
+		}
+		cut := &powerCut{at: at}
+		o := nodeOptions{fs: commitlog.NewMemFS(), meta: meta, control: control, tier: tier}
+		startNode(t, o).stop() // makes the folder's own files and settles who it is
+		erase(t, o.fs, "a-0")
+		o.power, o.mayFail = cut, true
+		n, err := openNode(t, o)
+		if err == nil {
+			b.lead(id, 0, self)
+			meta.show(b.s.Image())
+			await(t, "the election or the cut", func() bool {
+				d, _ := n.m.Describe("a", 0)
+				return d.State == StateLeader || cut.happened()
+			})
+			n.cancel()
+			<-n.ended
+			_ = n.logs.Close(context.Background(), 1) // fails after the cut
+		}
+		if !cut.happened() {
+			t.Logf("%d writes", at)
+			return
+		}
+		o.fs, o.power, o.mayFail = cut.left, nil, false
+		n = startNode(t, o)
+		b.lead(id, 0, self)
+		meta.show(b.s.Image())
+		d := n.awaitState("a", 0, StateLeader)
+		if d.End != 7 || d.LogStart != 3 || d.HighWatermark != 7 {
+			t.Fatalf("cut before write %d: %+v", at, d)
+		}
+		if off := n.mustProduce("a", "v"); off != 7 {
+			t.Fatalf("cut before write %d: goes on at %d", at, off)
+		}
+		n.stop()
+		b.deleteTopic(id)
+	}
+	t.Fatal("the writes do not end")
+}

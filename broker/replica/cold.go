@@ -45,6 +45,7 @@ func (c *coldReaders) run(ctx context.Context, wg *sync.WaitGroup, fn func()) bo
 
 // coldFetch are the reads from the tier of one fetch. They end with it; what they made the tier fetch stays in its cache.
 type coldFetch struct {
+	ctx    context.Context
 	cancel context.CancelFunc
 	wake   chan struct{} // capacity 1
 
@@ -94,13 +95,19 @@ func (c *coldFetch) close() {
 	}
 }
 
-// startCold starts the reads of all cold slots.
+// startCold starts the reads of all cold slots that were not started yet.
 func (f *fetch) startCold(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, f.m.remoteMaxWait)
-	f.cold = &coldFetch{cancel: cancel, wake: make(chan struct{}, 1)}
+	if f.colds == 0 {
+		return
+	}
+	if f.cold == nil {
+		ctx, cancel := context.WithTimeout(ctx, f.m.remoteMaxWait)
+		f.cold = &coldFetch{ctx: ctx, cancel: cancel, wake: make(chan struct{}, 1)}
+	}
 	for i := range f.slots {
-		if f.slots[i].cold {
-			f.startOneCold(ctx, i)
+		if s := &f.slots[i]; s.cold && !s.asked {
+			s.asked = true
+			f.startOneCold(f.cold.ctx, i)
 		}
 	}
 }

@@ -57,9 +57,13 @@ func (p *partition) elect(r *role) {
 	p.m.wg.Go(func() { p.electFromTier() })
 }
 
-// tierAgrees says whether the log continues what has settled.
+// tierAgrees says whether the log continues what has settled. An empty log that starts above the tier's log start is what
+// a crash in the midst of an election from the tier leaves.
 func tierAgrees(log *commitlog.Log, st metastore.TierState) bool {
 	if log.End() < max(st.End, st.LogStart) {
+		return false
+	}
+	if st.LogStart < st.End && st.LogStart < log.LogStart() && log.End() == st.End && log.LocalStart() == log.End() {
 		return false
 	}
 	from, to := max(st.LogStart, log.LocalStart()), min(st.End, log.End())
@@ -120,6 +124,7 @@ func (p *partition) startFromTier(r *role, next int64, epochs []commitlog.EpochS
 		return err
 	}
 	next = max(next, st.LogStart)
+	p.life.lostBelow = max(p.life.lostBelow, p.hw.Load()) // what was readable here and is not in the tier
 	if err := r.log.StartFromTier(next, st.LogStart, epochs, snapshot); err != nil {
 		return err
 	}

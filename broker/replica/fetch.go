@@ -26,9 +26,7 @@ func (m *Manager) Fetch(ctx context.Context, req *FetchRequest) []FetchResult {
 	for i := range f.slots {
 		f.read(i, true)
 	}
-	if f.colds > 0 {
-		f.startCold(ctx)
-	}
+	f.startCold(ctx)
 	f.wait(ctx)
 	return f.finish()
 }
@@ -42,7 +40,7 @@ type fetch struct {
 	budget int64 // bytes of MaxBytes that are left
 	bytes  int64 // in results
 	ended  bool  // an error or a diverging epoch ends the wait
-	hotOne bool  // a hot partition has records: size limits hold from now on
+	hot    int   // slots with local records: with the first one size limits begin to hold
 	gotOne bool  // a cold partition has records: that is enough, as in Kafka's DelayedRemoteFetch
 	colds  int   // cold slots without an answer
 	cold   *coldFetch
@@ -56,7 +54,8 @@ type fetchSlot struct {
 	bytes    int64 // in res
 	reserved int64 // of the budget, for an answer from the tier
 	minOne   bool  // of the cold read
-	cold     bool
+	cold     bool  // is, or has to be, asked of the tier
+	asked    bool
 	watching bool
 }
 
@@ -79,7 +78,7 @@ func (f *fetch) read(i int, count bool) {
 		p.count.fetches.Add(1)
 	}
 	limit := min(f.budget, int64(max(q.MaxBytes, 0)))
-	s.res, s.cold = p.read(f.req, q, int(limit), !f.hotOne)
+	s.res, s.cold = p.read(f.req, q, int(limit), f.hot == 0)
 	switch {
 	case s.res.Err != protocol.None || s.res.Diverging != nil:
 		f.ended = true
@@ -91,7 +90,9 @@ func (f *fetch) read(i int, count bool) {
 		f.colds++
 	default:
 		f.take(s)
-		f.hotOne = f.hotOne || s.bytes > 0
+		if s.bytes > 0 {
+			f.hot++
+		}
 	}
 }
 
@@ -101,8 +102,11 @@ func (f *fetch) take(s *fetchSlot) {
 	f.budget = max(f.budget-s.bytes, 0)
 }
 
-// drop gives back what a slot holds.
+// drop gives back what a slot holds of the local log.
 func (f *fetch) drop(s *fetchSlot) {
+	if s.bytes > 0 {
+		f.hot--
+	}
 	protocol.ReleaseSpans(s.res.Spans)
 	f.bytes -= s.bytes
 	f.budget += s.bytes
@@ -143,6 +147,7 @@ func (f *fetch) wait(ctx context.Context) {
 			for _, i := range f.wake.take() {
 				f.read(i, false)
 			}
+			f.startCold(ctx) // what was freed meanwhile
 		case <-f.coldDone():
 			f.takeCold()
 		case <-timer.C:
@@ -156,7 +161,7 @@ func (f *fetch) wait(ctx context.Context) {
 }
 
 func (f *fetch) grace() time.Duration {
-	if f.hotOne || f.ended {
+	if f.hot > 0 || f.ended {
 		return hotGrace
 	}
 	return coldGrace

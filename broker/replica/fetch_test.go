@@ -148,6 +148,25 @@ func TestFetchWaits(t *testing.T) {
 	})
 }
 
+// TestFetchKeepsItsOnlyBatch: a fetch that has one batch above its limits and waits for more still has it in the end.
+func TestFetchKeepsItsOnlyBatch(t *testing.T) {
+	_, o, _ := prepared(t, []int32{self})
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, o)
+		defer n.stop()
+		n.mustProduce("a", "1")
+		req := fetchWaiting("a", 0)
+		req.MinBytes, req.Partitions[0].MaxBytes = 1000, 1
+		got := make(chan FetchResult, 1)
+		go func() { got <- n.fetch(req) }()
+		synctest.Wait()
+		n.mustProduce("a", "2")
+		if kvs := records(t, <-got); len(kvs) != 1 {
+			t.Fatalf("got %v", kvs)
+		}
+	})
+}
+
 func fetchWaiting(topic string, off int64) *FetchRequest {
 	req := fetchReq(topic, off)
 	req.MaxWait = time.Minute

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -287,19 +288,55 @@ func (quietControl) ReplicaLost(context.Context, protocol.UUID, int32, int32, in
 // faultFS fails writes on demand.
 type faultFS struct {
 	vfs.FS
-	mem  *commitlog.MemFS
-	fail atomic.Pointer[error]
+	mem   *commitlog.MemFS
+	power *powerCut
+	fail  atomic.Pointer[error]
 }
 
-func newFaultFS(mem *commitlog.MemFS) *faultFS {
-	f := &faultFS{mem: mem}
+func newFaultFS(mem *commitlog.MemFS, power *powerCut) *faultFS {
+	f := &faultFS{mem: mem, power: power}
 	f.FS = errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if err := f.fail.Load(); err != nil && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
-			return *err
+		if op.Kind.ReadOrWrite() != errorfs.OpIsWrite || op.Kind == errorfs.OpFileClose {
+			return nil
 		}
-		return nil
+		return f.write()
 	}))
 	return f
+}
+
+func (f *faultFS) write() error {
+	if err := f.fail.Load(); err != nil {
+		return *err
+	}
+	return f.power.write(f.mem)
+}
+
+// powerCut cuts the power before the nth write and keeps what the disk held then.
+type powerCut struct {
+	mu   sync.Mutex
+	at   int
+	left *commitlog.MemFS
+}
+
+func (c *powerCut) happened() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.left != nil
+}
+
+func (c *powerCut) write(mem *commitlog.MemFS) error {
+	if c == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.at--; c.at == 0 {
+		c.left = mem.Crash(50, rand.New(rand.NewPCG(1, 1)))
+	}
+	if c.at <= 0 {
+		return errors.New("power is off")
+	}
+	return nil
 }
 
 func (f *faultFS) Truncate(name string, sizeBytes int64) error {
@@ -332,9 +369,20 @@ type nodeOptions struct {
 	sets    []string
 	clock   func() bool
 	now     func() time.Time
+	mayFail bool      // Run may end with an error
+	power   *powerCut // nil: there is always power
 }
 
 func startNode(t testing.TB, o nodeOptions) *node {
+	t.Helper()
+	n, err := openNode(t, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func openNode(t testing.TB, o nodeOptions) (*node, error) {
 	t.Helper()
 	if o.fs == nil {
 		o.fs = commitlog.NewMemFS()
@@ -343,11 +391,11 @@ func startNode(t testing.TB, o nodeOptions) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{t: t, fs: o.fs, disk: newFaultFS(o.fs), control: o.control, ended: make(chan error, 1)}
+	n := &node{t: t, fs: o.fs, disk: newFaultFS(o.fs, o.power), control: o.control, ended: make(chan error, 1)}
 	n.tier, _ = o.tier.(*memTier)
 	n.logs, err = commitlog.OpenManager(commitlog.ManagerOptions{FS: n.disk, Dir: "/logs", NodeID: self, ClusterID: "c", Events: n.events.Emit})
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	n.m, err = New(Options{
 		NodeID: self, Logs: n.logs, Tier: o.tier, Meta: o.meta, Control: o.control, Config: conf,
@@ -359,8 +407,15 @@ func startNode(t testing.TB, o nodeOptions) *node {
 	ctx, cancel := context.WithCancel(context.Background())
 	n.cancel = cancel
 	go func() { n.ended <- n.m.Run(ctx) }()
-	<-n.m.Ready()
-	return n
+	select {
+	case <-n.m.Ready():
+	case err := <-n.ended:
+		n.ended <- err
+		if !o.mayFail {
+			t.Fatalf("run: %v", err)
+		}
+	}
+	return n, nil
 }
 
 // stop ends the manager and closes its logs cleanly.
