@@ -125,6 +125,7 @@ type ObjectMissing struct {
 	TopicID   protocol.UUID
 	Partition int32
 	Key       string
+	Location  string // the store it was written to
 }
 
 func (ObjectMissing) Name() string      { return "tier_object_missing" }
@@ -132,7 +133,7 @@ func (ObjectMissing) Level() slog.Level { return slog.LevelError }
 
 // Attrs implements event.Event.
 func (e ObjectMissing) Attrs() []slog.Attr {
-	return append(where(e.TopicID.String(), e.Partition), slog.String("object", e.Key))
+	return append(where(e.TopicID.String(), e.Partition), slog.String("object", e.Key), slog.String("store", e.Location))
 }
 
 // JournalWritten: journal entries are in the bucket.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -407,6 +408,30 @@ func TestDeleteWaits(t *testing.T) {
 	if err := w.round(); !errors.As(err, &owner) || deletes() != 1 {
 		t.Fatalf("%d deletes under a foreign owner: %v", deletes(), err)
 	}
+}
+
+// TestDeleteInOtherStore: rows of another store stay until it is configured again.
+func TestDeleteInOtherStore(t *testing.T) {
+	cfg := keepAll()
+	cfg.RetentionBytes = 3000
+	w := newWorld(t, cfg, nil)
+	w.start()
+	defer w.stop()
+	w.append(60, 0)
+	if err := errors.Join(w.round(), w.round()); err != nil {
+		t.Fatal(err)
+	}
+	first := w.opts.Store
+	w.opts.Store, w.opts.Location = objstore.NewMem(nil), "mem:other"
+	w.start()
+	w.clock.advance(5 * time.Minute)
+	if err := w.round(); err == nil || !strings.Contains(err.Error(), "mem:other") {
+		t.Fatalf("got %v", err)
+	}
+	w.opts.Store = first // the same store under another name
+	w.start()
+	w.settle()
+	w.checkList()
 }
 
 // TestTopicDeletion: the controller collects what a deleted topic leaves, attempts

@@ -2,6 +2,7 @@ package tiering
 
 import (
 	"context"
+	"fmt"
 
 	"varve/metastore"
 	"varve/protocol"
@@ -28,7 +29,7 @@ func (m *Manager) collect(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		due, late := m.due(rows)
+		due, late := m.due(ctx, rows)
 		if len(due) > 0 {
 			if err := m.deleteBatch(ctx, due); err != nil {
 				return err
@@ -45,8 +46,9 @@ func (m *Manager) collect(ctx context.Context) error {
 }
 
 // due picks the rows whose objects may go now. The error names a row that cannot
-// go because its object is in another store.
-func (m *Manager) due(rows []metastore.RemoteSegment) (due []metastore.RemoteSegment, err error) {
+// go: it was written to another store than the one configured now and is not in
+// this one, so that deleting it here would only forget it there.
+func (m *Manager) due(ctx context.Context, rows []metastore.RemoteSegment) (due []metastore.RemoteSegment, err error) {
 	now, journaled := m.o.Now().UnixMilli(), m.o.Meta.JournaledThrough()
 	for _, r := range rows {
 		if r.State != metastore.SegDeleteStarted || r.DeleteIndex > journaled {
@@ -60,9 +62,11 @@ func (m *Manager) due(rows []metastore.RemoteSegment) (due []metastore.RemoteSeg
 		if now < wait {
 			continue
 		}
-		if e := m.here(r); e != nil {
-			err = e
-			continue
+		if r.Location != m.location {
+			if _, e := m.o.Store.Head(ctx, m.rowKey(r)); e != nil {
+				err = fmt.Errorf("tiering: delete segment %s%s: %w", r.ID, m.elsewhere(r), e)
+				continue
+			}
 		}
 		due = append(due, r)
 	}

@@ -238,6 +238,9 @@ func (w *world) check() {
 	}
 	w.checkList()
 	w.checkRecords(st)
+	if at := w.part.log.LogStart(); at != st.LogStart {
+		w.t.Fatalf("the replica's log starts at %d, the metastore says %d", at, st.LogStart)
+	}
 	if local := w.part.log.LocalStart(); local > max(st.End, st.LogStart) {
 		w.t.Fatalf("hole between the tier's end %d and the local start %d", st.End, local)
 	}

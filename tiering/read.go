@@ -82,8 +82,8 @@ func (m *Manager) withSegment(ctx context.Context, topicID protocol.UUID, partit
 		}
 		if missing == row.ID {
 			key := m.rowKey(row)
-			m.o.Events.Emit(ObjectMissing{TopicID: topicID, Partition: partition, Key: key})
-			return protocol.Errorf(protocol.KafkaStorageError, "tier object %s is missing", key)
+			m.o.Events.Emit(ObjectMissing{TopicID: topicID, Partition: partition, Key: key, Location: row.Location})
+			return protocol.Errorf(protocol.KafkaStorageError, "tier object %s is missing%s", key, m.elsewhere(row))
 		}
 		missing = row.ID
 	}
@@ -110,22 +110,20 @@ func (m *Manager) rowKey(s metastore.RemoteSegment) string {
 	}.String()
 }
 
-// here says whether the segment's object is in the store that this broker is
-// configured with.
-func (m *Manager) here(s metastore.RemoteSegment) error {
-	if s.Location != m.location {
-		return protocol.Errorf(protocol.KafkaStorageError, "segment %s is in %s, but varve.tier.url is %s", s.ID, s.Location, m.location)
+// elsewhere is a hint for errors: the segment was written to another store than
+// the one configured now. That alone is no error: a folder may have moved, an
+// endpoint may have a new name, and a key names one object wherever it is.
+func (m *Manager) elsewhere(s metastore.RemoteSegment) string {
+	if s.Location == m.location {
+		return ""
 	}
-	return nil
+	return fmt.Sprintf(": it was written to %s, but varve.tier.url is now %s", s.Location, m.location)
 }
 
 // index returns the segment's index, from memory or the store.
 func (m *Manager) index(ctx context.Context, row metastore.RemoteSegment) (*SegmentIndex, error) {
 	if x := m.indexes.get(row.ID); x != nil {
 		return x, nil
-	}
-	if err := m.here(row); err != nil {
-		return nil, err
 	}
 	fl, err := m.fills.get(ctx, fillKey{row.ID, -1}, func(ctx context.Context, fl *fill) {
 		fl.index, fl.err = m.fetchIndex(ctx, row)
@@ -221,9 +219,6 @@ func (c *cursor) chunk(i int) ([]byte, error) {
 	if b := c.m.cache.get(blockKey{c.row.ID, i}); b != nil {
 		c.held[i] = b
 		return b, nil
-	}
-	if err := c.m.here(c.row); err != nil {
-		return nil, err
 	}
 	extent := i / extentChunks
 	fl, err := c.m.fills.get(c.ctx, fillKey{c.row.ID, extent}, func(ctx context.Context, fl *fill) {

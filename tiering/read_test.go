@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -263,10 +264,21 @@ func TestReadMissingObject(t *testing.T) {
 	}
 }
 
+// TestReadOtherStore: a row that was written under another name of the store is
+// read; if the object is not there, the error tells of both names.
 func TestReadOtherStore(t *testing.T) {
 	r := newReadRig(t, 1, 10, 100, nil)
 	r.meta.rows[0].Location = "s3://elsewhere"
-	if _, err := r.read(0, 1000, true); protocol.CodeOf(err) != protocol.KafkaStorageError {
+	if !bytes.Equal(r.readAll(t, 0, 1000), r.log) {
+		t.Fatal("bytes differ")
+	}
+	r = newReadRig(t, 1, 10, 100, nil)
+	r.meta.rows[0].Location = "s3://elsewhere"
+	if _, err := r.store.Delete(context.Background(), []string{r.rowKey(r.meta.rows[0])}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := r.read(0, 1000, true)
+	if protocol.CodeOf(err) != protocol.KafkaStorageError || !strings.Contains(err.Error(), "s3://elsewhere") || !strings.Contains(err.Error(), r.location) {
 		t.Fatalf("got %v", err)
 	}
 }
