@@ -3,9 +3,9 @@ package metastore
 import (
 	"encoding/hex"
 	"fmt"
+	"os"
 	"sort"
 	"strings"
-	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -16,9 +16,17 @@ import (
 	"varve/protocol"
 )
 
+// tester is what *testing.T, *testing.F and *rapid.T have in common.
+type tester interface {
+	Helper()
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+	Cleanup(func())
+}
+
 // rig drives a bare state machine, without Raft. Every command is applied twice, and the second time must change nothing.
 type rig struct {
-	t     testing.TB
+	t     tester
 	f     *fsm
 	index uint64
 	now   int64
@@ -26,24 +34,29 @@ type rig struct {
 	once  bool // do not apply twice
 }
 
-func openFSM(t testing.TB, fs vfs.FS) *fsm {
+func openFSM(t tester, fs vfs.FS) *fsm {
 	t.Helper()
 	folder, err := openFolder(fs, "meta", 1, "cluster")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Store{opts: Options{Dir: t.TempDir(), NodeID: 1, FS: fs}, folder: folder, hub: newHub()}
+	dir, err := os.MkdirTemp("", "varve-meta-") // for Raft's snapshots, of which there are none
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Store{opts: Options{Dir: dir, NodeID: 1, FS: fs}, folder: folder, hub: newHub()}
 	if err := s.openState(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		s.fsm.close()
 		folder.close()
+		os.RemoveAll(dir)
 	})
 	return s.fsm
 }
 
-func newRig(t testing.TB) *rig {
+func newRig(t tester) *rig {
 	r := &rig{t: t, f: openFSM(t, vfs.NewMem()), now: 1000}
 	r.must(&metapb.Command{Body: &metapb.Command_Bootstrap{Bootstrap: &metapb.Bootstrap{ClusterId: "cluster", FeatureLevel: 1, Journal: true}}})
 	return r
@@ -88,7 +101,7 @@ func (r *rig) must(cmd *metapb.Command) Result {
 }
 
 // dump is every row but the applied index.
-func dump(t testing.TB, f *fsm) string {
+func dump(t tester, f *fsm) string {
 	t.Helper()
 	var b strings.Builder
 	err := eachRow(f.handle.db, nil, func(key, value []byte) error {
@@ -176,7 +189,7 @@ func segment(topic, id string, base, next int64, epoch int32) *RemoteSegment {
 }
 
 // segments lists all rows of a partition, by state and place.
-func segments(t testing.TB, f *fsm, topic protocol.UUID, partition int32) []RemoteSegment {
+func segments(t tester, f *fsm, topic protocol.UUID, partition int32) []RemoteSegment {
 	t.Helper()
 	var out []RemoteSegment
 	for _, ns := range []byte{nsStarted, nsFinished, nsDeleting} {
@@ -196,7 +209,7 @@ func segments(t testing.TB, f *fsm, topic protocol.UUID, partition int32) []Remo
 	return out
 }
 
-func rowCount(t testing.TB, r pebble.Reader, prefix ...byte) (n int) {
+func rowCount(t tester, r pebble.Reader, prefix ...byte) (n int) {
 	t.Helper()
 	if err := eachRow(r, prefix, func(_, _ []byte) error { n++; return nil }); err != nil {
 		t.Fatal(err)
