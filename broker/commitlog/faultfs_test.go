@@ -82,6 +82,9 @@ func (p *power) cut() *MemFS {
 	return p.left
 }
 
+// rngFor returns a fixed random source.
+func rngFor(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 2)) }
+
 var errFull = syscall.ENOSPC
 
 // partialFile writes half of what it is given and then says that the disk is

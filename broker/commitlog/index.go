@@ -99,6 +99,7 @@ func (x *index) seal(always bool) error {
 	if !empty || !always {
 		return nil
 	}
+	defer x.file.closeIdle()
 	return x.file.writeAt(nil, 0)
 }
 
@@ -110,6 +111,7 @@ func (x *index) sync() error {
 	if clean {
 		return nil
 	}
+	defer x.file.closeIdle()
 	return x.file.sync()
 }
 
