@@ -2,6 +2,7 @@ package tiering
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"varve/metastore"
@@ -24,22 +25,26 @@ func (m *Manager) collect(ctx context.Context) error {
 		return err
 	}
 	var at metastore.Cursor
+	var left error // what some rows have to wait for; the others go
 	for {
 		rows, next, err := m.o.Meta.PendingSegments(at, maxDeletePage)
 		if err != nil {
 			return err
 		}
 		due, late := m.due(ctx, rows)
+		if late != nil {
+			left = late
+		}
 		if len(due) > 0 {
-			if err := m.deleteBatch(ctx, due); err != nil {
+			var some objstore.KeyError
+			if err := m.deleteBatch(ctx, due); errors.As(err, &some) {
+				left = err
+			} else if err != nil {
 				return err
 			}
 		}
-		if late != nil {
-			return late
-		}
 		if len(rows) < maxDeletePage || ctx.Err() != nil {
-			return ctx.Err()
+			return errors.Join(left, ctx.Err())
 		}
 		at = next
 	}
