@@ -26,10 +26,10 @@ func TestEcho(t *testing.T) {
 			t.Fatalf("reply %d: wrong bytes", i)
 		}
 	}
-	st := s.Stats()
-	if st.Requests != 6 || st.BytesIn != 6*12+375_101 || st.BytesOut != 6*8+375_101 {
-		t.Fatalf("%+v", st)
-	}
+	eventually(t, "all counted", func() bool {
+		st := s.Stats()
+		return st.Requests == 6 && st.BytesIn == 6*12+375_101 && st.BytesOut == 6*8+375_101
+	})
 }
 
 // A frame larger than anything pooled, and another after it on the same
@@ -224,6 +224,7 @@ func TestHalfClose(t *testing.T) {
 		}
 	}
 	c.mustClose()
+	eventually(t, "the connection is gone", func() bool { return s.Stats().Connections == 0 })
 	wg.Wait()
 }
 

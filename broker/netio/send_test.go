@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -15,6 +16,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"varve/protocol"
@@ -109,9 +111,10 @@ func TestSendfileIsUsed(t *testing.T) {
 	if !bytes.Equal(c.recv(), data) {
 		t.Fatal("wrong bytes")
 	}
-	if st := s.Stats(); st.SendfileBytes != int64(len(data)) || st.BytesOut != int64(len(data))+4 {
-		t.Fatalf("%+v", st)
-	}
+	eventually(t, "all counted", func() bool {
+		st := s.Stats()
+		return st.SendfileBytes == int64(len(data)) && st.BytesOut == int64(len(data))+4
+	})
 }
 
 // Many connections read different ranges of one open file at the same time.
@@ -238,25 +241,42 @@ func TestClientStopsReading(t *testing.T) {
 	}
 }
 
-// A slow client that does read gets everything.
-func TestSlowClientIsServed(t *testing.T) {
-	f, data := dataFile(t, 12<<20)
-	s := start(t, Options{StallTimeout: 400 * time.Millisecond, Handler: handlerFunc(
-		func(_ context.Context, _ *Conn, _ []byte, done func(Reply)) {
-			done(Reply{Spans: []protocol.Span{{File: f, Len: int64(len(data))}}})
-		})})
-	c := s.dial()
-	c.send(requestFrame(fetch, 1, nil))
-	var got bytes.Buffer
-	for got.Len() < len(data) {
-		if _, err := io.CopyN(&got, c, 1<<20); err != nil {
-			t.Fatal(err)
+// deadlineConn notes the write deadline.
+type deadlineConn struct {
+	net.Conn
+	at time.Time
+}
+
+func (d *deadlineConn) SetWriteDeadline(t time.Time) error {
+	d.at = t
+	return nil
+}
+
+// The time to write a reply is extended by real progress only.
+func TestDeadlineMovesWithProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nc := &deadlineConn{}
+		c := &Conn{srv: &Server{opts: Options{StallTimeout: 10 * time.Second}}, nc: nc}
+		step := func(what string, n int64, moves bool) {
+			before := nc.at
+			if err := c.wrote(n, nil); err != nil {
+				t.Fatal(err)
+			}
+			if want := time.Now().Add(10 * time.Second); moves && !nc.at.Equal(want) || !moves && !nc.at.Equal(before) {
+				t.Fatalf("%s: the deadline is in %v", what, time.Until(nc.at))
+			}
 		}
-		time.Sleep(60 * time.Millisecond)
-	}
-	if !bytes.Equal(got.Bytes(), data) {
-		t.Fatal("wrong bytes")
-	}
+		if err := c.armWrite(); err != nil || !nc.at.Equal(time.Now().Add(10*time.Second)) {
+			t.Fatal(err, nc.at)
+		}
+		time.Sleep(5 * time.Second)
+		step("a trickle", 1000, false)
+		step("real progress", minWriteProgressBytes, true)
+		time.Sleep(time.Second)
+		step("soon after", minWriteProgressBytes, false)
+		time.Sleep(4 * time.Second)
+		step("later", minWriteProgressBytes, true)
+	})
 }
 
 // Replies that come from other goroutines while the socket is full are all
@@ -277,6 +297,7 @@ func TestAsyncRepliesThroughFullSocket(t *testing.T) {
 	c := s.dial()
 	c.send(requestFrame(fetch, 0, nil))
 	c.recv()
+	eventually(t, "counted", func() bool { return handed.Load() == 1 })
 	wg.Wait()
 	time.Sleep(10 * time.Millisecond)
 	before := runtime.NumGoroutine()
