@@ -27,6 +27,7 @@ type contract struct {
 	// forbids an object "a/b".
 	wholeParts bool
 	listKeys   int // how many keys the list test puts
+	partBytes  int // objects larger than this are sent in parts, if the driver has parts
 }
 
 const testPartBytes = minPartBytes
@@ -106,7 +107,7 @@ func listAll(t *testing.T, s Store, prefix, startAfter string) []string {
 }
 
 func (c contract) roundtrip(t *testing.T) {
-	for _, size := range []int{0, 1, 4096, 1<<20 + 17, testPartBytes, testPartBytes + 1, 2*testPartBytes + testPartBytes/2} {
+	for _, size := range []int{0, 1, 4096, 1<<20 + 17, c.partBytes, c.partBytes + 1, 2*c.partBytes + c.partBytes/2} {
 		key, data := fmt.Sprintf("roundtrip/%d", size), randomBytes(uint64(size), size)
 		crc := crc32.Checksum(data, castagnoli)
 		put, err := c.store.Put(t.Context(), key, BytesBody(data), PutOptions{CRC32C: &crc, Cause: "test"})
@@ -125,17 +126,18 @@ func (c contract) roundtrip(t *testing.T) {
 }
 
 func (c contract) ranges(t *testing.T) {
-	const size = 2*testPartBytes + 1234
-	data := randomBytes(7, size)
+	part := int64(c.partBytes)
+	size := 2*part + 1234
+	data := randomBytes(7, int(size))
 	mustPut(t, c.store, "ranges/big", data)
 	mustPut(t, c.store, "ranges/empty", nil)
 	for _, r := range []struct{ off, length int64 }{
 		{0, 1}, {0, size}, {0, size + 10}, {1, -1}, {size - 1, 1}, {size - 1, -1}, {size - 1, 100},
-		{testPartBytes - 3, 6}, {100, 64 << 10}, {2*testPartBytes - 1, testPartBytes},
+		{part - 3, 6}, {100, 64 << 10}, {2*part - 1, part},
 		{5, 0}, {size, 1}, {size, -1}, {size + 5, 10}, {size + 5, -1},
 	} {
 		from := min(r.off, size)
-		to := int64(size)
+		to := size
 		if r.length >= 0 {
 			to = min(from+r.length, size)
 		}
@@ -308,7 +310,7 @@ func (c contract) create(t *testing.T) {
 		}
 		wantBytes(t, c.store, key, 0, -1, fmt.Appendf(nil, "writer %d", winners[0]))
 	}
-	big := randomBytes(3, testPartBytes+5)
+	big := randomBytes(3, c.partBytes+5)
 	if _, err := c.store.Put(t.Context(), "create/0", BytesBody(big), PutOptions{IfNoneMatch: true}); !errors.Is(err, ErrPrecondition) {
 		t.Fatalf("create in parts of what exists: %v", err)
 	}
@@ -358,7 +360,7 @@ func (f *failingReaderAt) ReadAt(p []byte, off int64) (int, error) {
 }
 
 func (c contract) corrupt(t *testing.T) {
-	for _, size := range []int{100, testPartBytes + 100} {
+	for _, size := range []int{100, c.partBytes + 100} {
 		data := randomBytes(9, size)
 		key := fmt.Sprintf("corrupt/%d", size)
 		bad := crc32.Checksum(data, castagnoli) ^ 1
@@ -404,10 +406,10 @@ func (c contract) cancel(t *testing.T) {
 }
 
 func (c contract) cancelInBody(t *testing.T) {
-	data := randomBytes(11, 2*testPartBytes)
+	data := randomBytes(11, 2*c.partBytes)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	src := &failingReaderAt{data: data, at: testPartBytes + 100, hook: cancel}
+	src := &failingReaderAt{data: data, at: int64(c.partBytes) + 100, hook: cancel}
 	if _, err := c.store.Put(ctx, "cancelInBody/put", Body{ReaderAt: src, Size: int64(len(data))}, PutOptions{}); !errors.Is(err, context.Canceled) {
 		t.Fatalf("put cancelled half-way: %v", err)
 	}
@@ -431,7 +433,7 @@ func (c contract) cancelInBody(t *testing.T) {
 }
 
 func (c contract) overwrite(t *testing.T) {
-	small, big := []byte("small"), randomBytes(13, testPartBytes+1)
+	small, big := []byte("small"), randomBytes(13, c.partBytes+1)
 	for _, data := range [][]byte{small, big, nil, small} {
 		mustPut(t, c.store, "overwrite/x", data)
 		wantBytes(t, c.store, "overwrite/x", 0, -1, data)

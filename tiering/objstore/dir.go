@@ -384,17 +384,13 @@ func (d *Dir) Head(ctx context.Context, key string) (ObjectInfo, error) {
 
 // Delete implements Store.
 func (d *Dir) Delete(ctx context.Context, keys []string) ([]KeyError, error) {
+	keys, failed := validKeys(keys)
 	if _, err := d.fs.Stat(d.root); errors.Is(err, fs.ErrNotExist) {
-		return nil, ctx.Err()
+		return failed, ctx.Err()
 	}
-	var failed []KeyError
 	err := d.locked(ctx, func() error {
 		touched := map[string][]string{} // folder -> keys removed from it
 		for _, key := range keys {
-			if err := ValidateKey(key); err != nil {
-				failed = append(failed, KeyError{Key: key, Err: err})
-				continue
-			}
 			name := d.path(keyPath(key))
 			if err := d.fs.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				failed = append(failed, KeyError{Key: key, Err: dirError("delete", key, err)})

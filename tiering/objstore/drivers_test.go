@@ -9,7 +9,7 @@ import (
 )
 
 func TestContractMem(t *testing.T) {
-	contract{store: NewMem(nil), listKeys: 1500}.run(t)
+	contract{store: NewMem(nil), listKeys: 1500, partBytes: 1 << 20}.run(t)
 }
 
 func TestContractDir(t *testing.T) {
@@ -17,11 +17,11 @@ func TestContractDir(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	contract{store: s, listKeys: 200}.run(t) // each one costs fsyncs
+	contract{store: s, listKeys: 200, partBytes: 1 << 20}.run(t) // each one costs fsyncs
 }
 
 func TestContractDirInMemory(t *testing.T) {
-	contract{store: NewDir(vfs.NewMem(), "/tier"), listKeys: 1500}.run(t)
+	contract{store: NewDir(vfs.NewMem(), "/tier"), listKeys: 1500, partBytes: 1 << 20}.run(t)
 }
 
 func openForTest(t *testing.T, url string) Store {
@@ -36,11 +36,11 @@ func openForTest(t *testing.T, url string) Store {
 func TestContractS3(t *testing.T) {
 	srv := s3server.Start(t)
 	srv.Setenv(t)
-	contract{store: openForTest(t, srv.URL), wholeParts: true, listKeys: 1500}.run(t)
+	contract{store: openForTest(t, srv.URL), wholeParts: true, listKeys: 1500, partBytes: testPartBytes}.run(t)
 }
 
 func TestContractMinio(t *testing.T) {
 	srv := s3server.Start(t)
 	srv.Setenv(t)
-	contract{store: openForTest(t, srv.MinioURL), wholeParts: true, listKeys: 1500}.run(t)
+	contract{store: openForTest(t, srv.MinioURL), wholeParts: true, listKeys: 1500, partBytes: testPartBytes}.run(t)
 }

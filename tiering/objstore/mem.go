@@ -139,14 +139,10 @@ func (m *Mem) Delete(ctx context.Context, keys []string) ([]KeyError, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	var failed []KeyError
+	keys, failed := validKeys(keys)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, k := range keys {
-		if err := ValidateKey(k); err != nil {
-			failed = append(failed, KeyError{Key: k, Err: err})
-			continue
-		}
 		delete(m.objects, k)
 	}
 	return failed, nil

@@ -19,7 +19,7 @@ func TestContractMoto(t *testing.T) {
 			if driver == "minio" {
 				url = srv.MinioURL
 			}
-			contract{store: openForTest(t, url), listKeys: 1500}.run(t)
+			contract{store: openForTest(t, url), listKeys: 1500, partBytes: testPartBytes}.run(t)
 		})
 	}
 }

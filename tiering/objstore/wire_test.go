@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -176,12 +177,13 @@ func TestRequestsOnTheWire(t *testing.T) {
 func TestBodiesThatLie(t *testing.T) {
 	const size = 100
 	body := strings.Repeat("x", size)
-	var mode string
+	var mode atomic.Value
+	mode.Store("")
 	f := newFake(t, func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Last-Modified", time.Now().UTC().Format(http.TimeFormat))
 		h.Set("ETag", `"e"`)
-		switch mode {
+		switch mode.Load() {
 		case "short": // promises size bytes, sends half, hangs up
 			h.Set("Content-Range", fmt.Sprintf("bytes 0-%d/%d", size-1, size))
 			h.Set("Content-Length", fmt.Sprint(size))
@@ -209,16 +211,16 @@ func TestBodiesThatLie(t *testing.T) {
 			mode        string
 			off, length int64
 		}{{"short", 0, size}, {"short", 0, -1}, {"wrongRange", 0, size}, {"wrongRange", 20, 5}, {"fewer", 0, size}, {"ignored", 5, 10}} {
-			mode = c.mode
+			mode.Store(c.mode)
 			if got, err := getRange(t.Context(), s, "k", c.off, c.length); !IsRetryable(err) {
 				t.Errorf("%s %d+%d: %d bytes, %v", c.mode, c.off, c.length, len(got), err)
 			}
 		}
-		mode = "ignored" // a server without ranges, asked from 0, is cut at what was asked
+		mode.Store("ignored") // a server without ranges, asked from 0, is cut at what was asked
 		if got, err := getRange(t.Context(), s, "k", 0, 10); err != nil || len(got) != 10 {
 			t.Errorf("ignored range at 0: %d bytes, %v", len(got), err)
 		}
-		mode = "crc"
+		mode.Store("crc")
 		var corruption *protocol.CorruptionError
 		if got, err := getRange(t.Context(), s, "k", 0, -1); !errors.As(err, &corruption) {
 			t.Errorf("wrong stored CRC: %d bytes, %v", len(got), err)
@@ -301,7 +303,8 @@ func TestUnreachable(t *testing.T) {
 // TestMultiDelete: partial failures are named; a server without multi-delete is asked
 // key by key; keys the answer does not mention are not taken for deleted.
 func TestMultiDelete(t *testing.T) {
-	var mode string
+	var mode atomic.Value
+	mode.Store("")
 	f := newFake(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodDelete {
 			if strings.HasSuffix(r.URL.Path, "/locked") {
@@ -318,7 +321,7 @@ func TestMultiDelete(t *testing.T) {
 		if err := xml.NewDecoder(r.Body).Decode(&asked); err != nil {
 			t.Error(err)
 		}
-		if mode == "none" {
+		if mode.Load() == "none" {
 			errorAnswer(501, "NotImplemented")(w, r)
 			return
 		}
@@ -338,7 +341,7 @@ func TestMultiDelete(t *testing.T) {
 		io.WriteString(w, `</DeleteResult>`)
 	})
 	eachSDK(t, f.URL, "", func(t *testing.T, s Store) {
-		mode = ""
+		mode.Store("")
 		failed, err := s.Delete(t.Context(), []string{"a", "locked", "b", "busy"})
 		if err != nil || len(failed) != 2 {
 			t.Fatalf("%v %v", failed, err)
@@ -348,7 +351,7 @@ func TestMultiDelete(t *testing.T) {
 				t.Errorf("%v", f)
 			}
 		}
-		mode = "none"
+		mode.Store("none")
 		failed, err = s.Delete(t.Context(), []string{"a", "locked", "b"})
 		if err != nil || len(failed) != 1 || failed[0].Key != "locked" || !errors.Is(failed[0], ErrForbidden) {
 			t.Fatalf("one by one: %v %v", failed, err)
