@@ -32,7 +32,7 @@ var (
 	topicFetches         = counter("kafka_server_brokertopicmetrics_totalfetchrequests_total", "Fetch requests, one for each partition named.", "topic")
 	topicFailedProduces  = counter("kafka_server_brokertopicmetrics_failedproducerequests_total", "Produce requests that failed unexpectedly.", "topic")
 	topicFailedFetches   = counter("kafka_server_brokertopicmetrics_failedfetchrequests_total", "Fetch requests that failed unexpectedly.", "topic")
-	topicRemoteCopyLag   = gauge("kafka_server_brokertopicmetrics_remotecopylagbytes", "Local bytes that are not in the tier yet, the open segments left out.", "topic")
+	topicRemoteCopyLag   = gauge("kafka_server_brokertopicmetrics_remotecopylagbytes", "Bytes of local segments that are not wholly in the tier, the open ones included.", "topic")
 	topicRemoteLogSize   = gauge("kafka_server_brokertopicmetrics_remotelogsizebytes", "Bytes in the tier.", "topic")
 	topicRemoteSegments  = gauge("kafka_server_brokertopicmetrics_remotelogmetadatacount", "Segments in the tier.", "topic")
 	topicRemoteCopyBytes = counter("kafka_server_brokertopicmetrics_remotecopybytes_total", "Bytes of objects uploaded.", "topic")

@@ -161,7 +161,8 @@ func (d *demo) settle(ctx context.Context) error {
 
 func settled(st admin.TierStatus) bool {
 	for _, p := range st.Partitions {
-		if p.LagBytes > 0 || p.TierEnd < p.LocalStart || p.LocalBytes > demoLocalBytes+demoSegmentBytes {
+		// The open segment waits until it is closed.
+		if p.LagBytes > demoSegmentBytes || p.TierEnd < p.LocalStart || p.LocalBytes > demoLocalBytes+demoSegmentBytes {
 			return false
 		}
 	}

@@ -29,7 +29,7 @@ func (d *demo) report(ctx context.Context) error {
 	}
 	w := d.c.stdout
 	fmt.Fprintf(w, "\nall %s files came back byte for byte, every offset once and in order\n\n", count(len(d.files)))
-	t := newTable(w, "STEP", ">RECORDS", ">BYTES", ">SECONDS", ">MB/S")
+	t := newTable(w, "STEP", ">LINES", ">BYTES", ">SECONDS", ">MB/S")
 	row := func(step string, total demoTotal) {
 		s := d.took[step].Seconds()
 		t.row(step, count(total.records), size(total.bytes), fmt.Sprintf("%.1f", s), fmt.Sprintf("%.0f", float64(total.bytes)/1e6/s))
