@@ -246,14 +246,8 @@ func TestElectionAgainstTheTier(t *testing.T) {
 		{"differs below log start only", metastore.TierState{LogStart: 3, End: 4, Epochs: epochs{{Epoch: 1, Start: 2}}}, []int{3, 2}, 3, 5, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b := newBook(t)
-			meta := &stillMeta{img: b.s.Image()}
-			tier := newMemTier()
-			control := &bookControl{b: b, meta: meta}
-			id := b.topic("a", 1, []int32{self}, "remote.storage.enable", "true")
-			meta.show(b.s.Image())
-			n := startNode(t, nodeOptions{meta: meta, control: control, tier: tier})
-			defer n.stop()
+			n, b, id, meta := tieredNode(t)
+			tier := n.tier
 			for e, records := range c.local {
 				if e > 0 {
 					b.lead(id, 0, self)
@@ -266,12 +260,12 @@ func TestElectionAgainstTheTier(t *testing.T) {
 			}
 			meta.setTier(id, c.tier)
 			fails := 2
-			tier.tail = func(context.Context) (int64, []commitlog.EpochStart, []byte, error) {
+			tier.setTail(func(context.Context) (int64, []commitlog.EpochStart, []byte, error) {
 				if fails--; fails > 0 {
 					return 0, nil, nil, errors.New("store is away")
 				}
 				return c.tier.End, tierLineage(c.tier), nil, nil
-			}
+			})
 			b.lead(id, 0, self)
 			meta.show(b.s.Image())
 			n.awaitEpoch("a", 0, int32(len(c.local)))
@@ -281,6 +275,9 @@ func TestElectionAgainstTheTier(t *testing.T) {
 			}
 			if waited := n.events.Count("election_waits") > 0; waited != c.fromTier {
 				t.Fatalf("waited for the tier: %v", waited)
+			}
+			if lost := c.end < 5; lost != (len(d.Lost) == 1 && d.Lost[0].From == c.end && d.Lost[0].To == 5) {
+				t.Fatalf("lost %+v", d.Lost)
 			}
 			if off := n.mustProduce("a", "next"); off != c.end {
 				t.Fatalf("goes on at %d", off)
@@ -294,6 +291,17 @@ func TestElectionAgainstTheTier(t *testing.T) {
 			}
 		})
 	}
+}
+
+// tieredNode leads a tiered partition "a" at epoch 0, over an Image and a tier that the test moves.
+func tieredNode(t *testing.T) (*node, *book, protocol.UUID, *stillMeta) {
+	b := newBook(t)
+	meta := &stillMeta{img: b.s.Image()}
+	id := b.topic("a", 1, []int32{self}, "remote.storage.enable", "true")
+	meta.show(b.s.Image())
+	n := startNode(t, nodeOptions{meta: meta, control: &bookControl{b: b, meta: meta}, tier: newMemTier()})
+	t.Cleanup(n.stop)
+	return n, b, id, meta
 }
 
 // TestElectionIsCalledOff: a partition that waits for the tier and loses its leadership starts nothing any more.

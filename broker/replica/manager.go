@@ -28,6 +28,7 @@ type Manager struct {
 	clockAgrees    func() bool
 	internalTopic  func(string) bool
 	remoteMaxWait  time.Duration
+	listMaxWait    time.Duration
 	uploadMaxLagMs int64
 
 	hosted    atomic.Pointer[hosted] // replaced by the applier only
@@ -75,6 +76,7 @@ func New(o Options) (*Manager, error) {
 		m.internalTopic = kafkaInternal
 	}
 	m.remoteMaxWait = o.Config.Duration("remote.fetch.max.wait.ms")
+	m.listMaxWait = o.Config.Duration("remote.list.offsets.request.timeout.ms")
 	m.deadlines = newDeadlines(m.now)
 	m.cold.init(o.Config.Int("remote.log.reader.threads"), o.Config.Int("remote.log.reader.max.pending.tasks"))
 	m.uploadMaxLagMs = o.Config.Int64("varve.tier.upload.max.lag.ms")

@@ -15,8 +15,8 @@ var noOffset = OffsetResult{Timestamp: -1, Offset: -1, LeaderEpoch: -1}
 // it is the first record at or after it, in the tier or in the local log. What a consumer may not see yet is no answer.
 //
 // Errors: those of find; FencedLeaderEpoch, UnknownLeaderEpoch, NotLeaderOrFollower; OffsetNotAvailable while the high
-// watermark has not reached the start of the leader's epoch (KIP-207); RequestTimedOut when ctx ends first;
-// InvalidRequest for an unknown special timestamp; the tier's.
+// watermark has not reached the start of the leader's epoch (KIP-207); RequestTimedOut when ctx, or without a deadline
+// there remote.list.offsets.request.timeout.ms, ends first; InvalidRequest for an unknown special timestamp; the tier's.
 func (m *Manager) ListOffset(ctx context.Context, q OffsetQuery) (OffsetResult, error) {
 	p, err := m.find(q.Topic, q.TopicID, q.Partition)
 	if err != nil {
@@ -38,6 +38,11 @@ func (m *Manager) ListOffset(ctx context.Context, q OffsetQuery) (OffsetResult, 
 		return OffsetResult{-1, at, r.log.EpochAt(at)}, nil
 	case TimestampLatestTiered, TimestampEarliestPendingUpload:
 		return p.tierOffset(r, q.Timestamp)
+	}
+	if _, bounded := ctx.Deadline(); !bounded && r.tiered {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, m.listMaxWait)
+		defer cancel()
 	}
 	return p.visibleOffset(ctx, r, q)
 }
