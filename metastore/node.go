@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"time"
 
@@ -142,13 +141,6 @@ func (s *Store) catchUp() error {
 		return &protocol.CorruptionError{Where: "metastore snapshot " + list[0].ID, What: err.Error()}
 	}
 	defer r.Close()
-	_, index, err := newSnapshotReader(r)
-	if err != nil || index <= s.fsm.applied {
-		return err
-	}
-	if _, err := r.(io.Seeker).Seek(0, io.SeekStart); err != nil {
-		return err
-	}
 	return s.fsm.restore(r, true)
 }
 
@@ -188,6 +180,9 @@ func (s *Store) openRaft() error {
 	if err != nil {
 		return err
 	}
+	if err := s.closeGap(snaps); err != nil {
+		return err
+	}
 	voters := s.opts.voters
 	trans := s.opts.transport
 	if trans == nil {
@@ -217,6 +212,21 @@ func (s *Store) openRaft() error {
 	}))
 	s.wg.Go(func() { s.keep(notify, leaders) })
 	return nil
+}
+
+// closeGap empties a log that ends before the newest snapshot. Raft does that after Restore, and after a crash before it the log would refuse
+// every entry that follows the snapshot: raft-wal takes no gaps.
+func (s *Store) closeGap(snaps *raft.FileSnapshotStore) error {
+	list, err := snaps.List()
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	first, err1 := s.wal.FirstIndex()
+	last, err2 := s.wal.LastIndex()
+	if err := errors.Join(err1, err2); err != nil || last == 0 || last >= list[0].Index {
+		return err
+	}
+	return s.wal.DeleteRange(first, last)
 }
 
 // keep follows leadership and does what the leader must: barrier, bootstrap, journal switch, sweeping deleted topics.
@@ -250,7 +260,7 @@ func (s *Store) keep(notify <-chan bool, leaders <-chan raft.Observation) {
 
 func (s *Store) leaderWork() error {
 	if !s.IsController() {
-		if err := s.raft.Barrier(barrierTimeout).Error(); err != nil {
+		if err := s.barrier(); err != nil {
 			return err
 		}
 		if err := s.bootstrap(s.stopped); err != nil {
@@ -259,6 +269,16 @@ func (s *Store) leaderWork() error {
 		s.setLead(true)
 	}
 	return s.sweepTopics(s.stopped)
+}
+
+// barrier waits until everything committed before is applied. Close waits for it: Raft does not answer what is queued when it shuts down.
+func (s *Store) barrier() error {
+	s.gate.RLock()
+	defer s.gate.RUnlock()
+	if s.closed {
+		return raft.ErrRaftShutdown
+	}
+	return s.raft.Barrier(barrierTimeout).Error()
 }
 
 func (s *Store) bootstrap(ctx context.Context) error {

@@ -216,3 +216,5 @@ func rowCount(t tester, r pebble.Reader, prefix ...byte) (n int) {
 	}
 	return n
 }
+
+func osFS() vfs.FS { return vfs.Default }

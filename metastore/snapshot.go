@@ -207,9 +207,10 @@ func (f *fsm) Restore(r io.ReadCloser) error {
 	return f.restore(r, false)
 }
 
+// restore replaces the state by a snapshot's; at start only if that is ahead.
 func (f *fsm) restore(r io.Reader, atStart bool) error {
 	snap, index, err := newSnapshotReader(r)
-	if err != nil {
+	if err != nil || atStart && index <= f.applied {
 		return err
 	}
 	name := stateName(stateNumber(f.handle.name) + 1)
