@@ -293,6 +293,27 @@ func TestElectionAgainstTheTier(t *testing.T) {
 	}
 }
 
+func TestNoTierIsConfiguredAnyMore(t *testing.T) {
+	b := newBook(t)
+	meta := &stillMeta{img: b.s.Image()}
+	id := b.topic("a", 1, []int32{self}, "remote.storage.enable", "true")
+	meta.show(b.s.Image())
+	n := startNode(t, nodeOptions{meta: meta, control: &bookControl{b: b, meta: meta}})
+	defer n.stop()
+	n.awaitState("a", 0, StateLeader)
+	n.mustProduce("a", "v")
+	meta.setTier(id, metastore.TierState{End: 1, Epochs: []metastore.EpochStart{{Epoch: 0}}})
+	b.lead(id, 0, self)
+	meta.show(b.s.Image())
+	d := n.awaitState("a", 0, StateOffline)
+	if d.Problem == "" || d.End != 1 {
+		t.Fatalf("%+v", d)
+	}
+	if r := n.produce("a", 0, AcksAll, batchOf("w")); r.Err != protocol.KafkaStorageError || r.Message != d.Problem {
+		t.Fatalf("%+v", r)
+	}
+}
+
 // tieredNode leads a tiered partition "a" at epoch 0, over an Image and a tier that the test moves.
 func tieredNode(t *testing.T) (*node, *book, protocol.UUID, *stillMeta) {
 	b := newBook(t)

@@ -112,7 +112,7 @@ func (t *teller) attempt(ctx context.Context) bool {
 		delete(t.erased, k)
 		t.mu.Unlock()
 	}
-	if dirs := t.dirsNow(); len(dirs) > 0 {
+	for dirs := t.dirsNow(); len(dirs) > 0; dirs = t.dirsNow() {
 		if err := t.m.control.AssignDirs(ctx, t.m.nodeID, b.Epoch, dirs); err != nil {
 			t.m.events.Emit(ControllerRefused{What: "folder assignment", Err: err})
 			return false
@@ -121,7 +121,6 @@ func (t *teller) attempt(ctx context.Context) bool {
 		for _, a := range dirs {
 			delete(t.dirs, replicaKey{a.TopicID, a.Partition})
 		}
-		good = good && len(t.dirs) == 0
 		t.mu.Unlock()
 	}
 	return good

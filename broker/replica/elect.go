@@ -6,6 +6,7 @@ import (
 
 	"varve/broker/commitlog"
 	"varve/metastore"
+	"varve/protocol"
 )
 
 // Bounds of elections that wait for the tier.
@@ -35,11 +36,15 @@ func (p *partition) stayLeader(r, was *role) {
 func (p *partition) elect(r *role) {
 	r.state, r.problem = StateElecting, ""
 	p.setRole(r)
-	if !r.tiered {
+	if !r.conf.RemoteStorage || p.count.internal {
 		p.startEpoch(r, 0, false)
 		return
 	}
 	st, err := p.m.meta.Tier(p.id, p.index)
+	if p.m.tier == nil {
+		p.electWithoutTier(r, st, err)
+		return
+	}
 	if err == nil && tierAgrees(r.log, st) {
 		if st.LogStart > r.log.LogStart() {
 			if err := r.log.SetLogStart(st.LogStart); err != nil {
@@ -55,6 +60,19 @@ func (p *partition) elect(r *role) {
 	}
 	p.life.fromTier = true
 	p.m.wg.Go(func() { p.electFromTier() })
+}
+
+// electWithoutTier leads a topic that is to be tiered on a broker without a tier: while nothing has settled it is like any
+// other. What has settled is not to be forgotten because a line of the configuration is: the partition is not served.
+func (p *partition) electWithoutTier(r *role, st metastore.TierState, err error) {
+	if err == nil && st.End > st.LogStart {
+		err = protocol.Errorf(protocol.KafkaStorageError, "offsets %d to %d are in a tier: set varve.tier.url to where it is", st.LogStart, st.End-1)
+	}
+	if err != nil {
+		p.fail(r, "elect", err)
+		return
+	}
+	p.startEpoch(r, 0, false)
 }
 
 // tierAgrees says whether the log continues what has settled. An empty log that starts above the tier's log start is what

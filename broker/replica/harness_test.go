@@ -385,7 +385,15 @@ func (m *memTier) Read(ctx context.Context, r tiering.ReadRequest) (tiering.Read
 	return res, nil
 }
 
-func (m *memTier) OffsetForTimestamp(_ context.Context, id protocol.UUID, index int32, ts int64) (commitlog.TimestampOffset, bool, error) {
+func (m *memTier) OffsetForTimestamp(ctx context.Context, id protocol.UUID, index int32, ts int64) (commitlog.TimestampOffset, bool, error) {
+	m.mu.Lock()
+	before := m.before
+	m.mu.Unlock()
+	if before != nil {
+		if err := before(ctx, tiering.ReadRequest{}); err != nil {
+			return commitlog.TimestampOffset{}, false, err
+		}
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, b := range m.batches[replicaKey{id, index}] {

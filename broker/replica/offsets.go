@@ -163,29 +163,39 @@ func (m *Manager) OffsetForEpoch(q EpochQuery) (EpochEnd, error) {
 	return p.epochEnd(r, q.Epoch), nil
 }
 
-// epochEnd looks into the local lineage, and for epochs older than all of it into the tier's.
+// epochEnd looks into the local lineage. That reaches back to log start, also where records are in the tier only, unless
+// its file was damaged: for epochs older than all of it the tier is asked.
 func (p *partition) epochEnd(r *role, epoch int32) EpochEnd {
-	if epoch < 0 {
-		return EpochEnd{-1, -1}
-	}
+	found, end := r.log.EndOfEpoch(epoch)
 	local := r.log.Epochs()
-	if found, end := r.log.EndOfEpoch(epoch); found >= 0 || !r.tiered {
+	if !r.tiered || len(local) == 0 || found < 0 || found >= local[0].Epoch || local[0].Start <= r.log.LogStart() {
 		return EpochEnd{found, end}
 	}
 	st, err := p.m.meta.Tier(p.id, p.index)
-	if err != nil || len(local) == 0 {
+	if err != nil {
 		return EpochEnd{-1, -1}
 	}
-	out := EpochEnd{-1, -1}
-	tier := tierLineage(st)
-	for i, e := range tier {
-		if e.Epoch > epoch || e.Epoch >= local[0].Epoch {
+	return endIn(tierLineage(st), epoch, local[0])
+}
+
+// endIn finds the largest epoch at or below the one asked for in a lineage that next continues.
+func endIn(lineage []commitlog.EpochStart, epoch int32, next commitlog.EpochStart) EpochEnd {
+	out := EpochEnd{epoch, next.Start}
+	for i, e := range lineage {
+		if e.Epoch >= next.Epoch || e.Start >= next.Start {
 			break
 		}
-		out = EpochEnd{e.Epoch, local[0].Start}
-		if i+1 < len(tier) {
-			out.End = min(out.End, tier[i+1].Start)
+		end := next.Start
+		if i+1 < len(lineage) {
+			end = min(end, lineage[i+1].Start)
 		}
+		if e.Epoch > epoch {
+			if i == 0 {
+				out.End = e.Start
+			}
+			break
+		}
+		out = EpochEnd{e.Epoch, end}
 	}
 	return out
 }

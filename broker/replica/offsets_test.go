@@ -3,10 +3,12 @@ package replica
 import (
 	"context"
 	"testing"
+	"time"
 
 	"varve/broker/commitlog"
 	"varve/metastore"
 	"varve/protocol"
+	"varve/tiering"
 )
 
 func offsetQuery(topic string, ts int64) OffsetQuery {
@@ -163,6 +165,37 @@ func TestOffsetForEpoch(t *testing.T) {
 		}
 	}
 	if _, err := n.m.OffsetForEpoch(EpochQuery{Topic: "a", CurrentLeaderEpoch: 1, Epoch: 0}); protocol.CodeOf(err) != protocol.FencedLeaderEpoch {
+		t.Error(err)
+	}
+}
+
+func TestEndInTheTiersLineage(t *testing.T) {
+	tier := []commitlog.EpochStart{{Epoch: 1, Start: 10}, {Epoch: 3, Start: 20}, {Epoch: 7, Start: 40}}
+	next := commitlog.EpochStart{Epoch: 5, Start: 30}
+	for epoch, want := range map[int32]EpochEnd{0: {0, 10}, 1: {1, 20}, 2: {1, 20}, 3: {3, 30}, 4: {3, 30}} {
+		if got := endIn(tier, epoch, next); got != want {
+			t.Errorf("epoch %d: %+v, want %+v", epoch, got, want)
+		}
+	}
+	if got := endIn(nil, 2, next); got != (EpochEnd{2, 30}) {
+		t.Errorf("no lineage: %+v", got)
+	}
+}
+
+func TestListOffsetIsBoundedInTime(t *testing.T) {
+	n, _, _ := datedNode(t, [10]int64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10})
+	n.tier.setBefore(func(ctx context.Context, _ tiering.ReadRequest) error {
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	n.m.listMaxWait = 20 * time.Millisecond
+	if _, err := n.m.ListOffset(context.Background(), offsetQuery("a", 5)); protocol.CodeOf(err) != protocol.RequestTimedOut {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	n.m.listMaxWait = time.Hour
+	if _, err := n.m.ListOffset(ctx, offsetQuery("a", TimestampMax)); protocol.CodeOf(err) != protocol.RequestTimedOut {
 		t.Error(err)
 	}
 }

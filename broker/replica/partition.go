@@ -64,12 +64,14 @@ func (r *role) minISR() int { return min(int(r.conf.MinInsyncReplicas), len(r.re
 
 func (r *role) underMinISR() bool { return len(r.isr) < r.minISR() }
 
-// fence compares the leader epoch that a client knows with the replica's, then leadership, in Kafka's order
-// (Partition.getLocalLog).
+// fence says why a client is not served: the replica is gone or offline (ReplicaManager.getPartitionOrException), the
+// leader epoch that the client knows is another, it does not lead here (Partition.getLocalLog), in Kafka's order.
 func (r *role) fence(epoch int32) error {
 	switch {
 	case r.gone:
 		return protocol.UnknownTopicOrPartition
+	case r.state == StateOffline:
+		return protocol.Errorf(protocol.KafkaStorageError, "%s", r.problem)
 	case epoch != NoEpoch && epoch < r.leaderEpoch:
 		return protocol.FencedLeaderEpoch
 	case epoch != NoEpoch && epoch > r.leaderEpoch:
