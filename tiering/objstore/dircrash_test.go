@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"path"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -269,6 +270,32 @@ func TestDirDamage(t *testing.T) {
 			t.Fatalf("byte %d changed, %d bytes read without an error", at, len(got))
 		} else if !strings.Contains(err.Error(), "corruption") && !strings.Contains(err.Error(), "version") {
 			t.Fatalf("byte %d changed: %v", at, err)
+		}
+	}
+}
+
+// TestDirErrors: a full or read-only disk is told apart from a damaged one.
+func TestDirErrors(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want func(error) bool
+	}{
+		{syscall.ENOSPC, IsRetryable},
+		{syscall.EDQUOT, IsRetryable},
+		{syscall.EACCES, func(err error) bool { return errors.Is(err, ErrForbidden) }},
+		{syscall.EROFS, func(err error) bool { return errors.Is(err, ErrForbidden) }},
+		{syscall.EIO, func(err error) bool { return errors.Is(err, syscall.EIO) && !IsRetryable(err) }},
+	} {
+		for _, kind := range []errorfs.OpKind{errorfs.OpCreate, errorfs.OpFileWrite, errorfs.OpFileSync, errorfs.OpRename, errorfs.OpMkdirAll} {
+			fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+				if op.Kind == kind {
+					return c.err
+				}
+				return nil
+			}))
+			if _, err := NewDir(fs, "/tier").Put(t.Context(), "a/b", BytesBody([]byte("x")), PutOptions{}); !c.want(err) {
+				t.Errorf("%v in operation %d: %v", c.err, kind, err)
+			}
 		}
 	}
 }

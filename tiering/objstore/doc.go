@@ -41,7 +41,7 @@
 //
 // The dir driver writes a temporary file, syncs it, then links or renames it into
 // place and syncs the folders: a crash between any two steps leaves the old state or
-// the new one, and leftovers that the next Open of the same root removes. The
+// the new one, and leftovers that the first Put of the next process removes. The
 // network drivers abort a multipart upload that failed; when the process dies
 // first, or the store is gone, the parts stay in the bucket and are billed. List does
 // not show them, list-multipart-uploads does, and the bucket's lifecycle rule
