@@ -33,7 +33,6 @@ type Log struct {
 	producers         *producers
 	closed            error // why nothing may be written any more
 	unsyncedSnapshots []int64
-	cuts              uint64 // truncations so far, for flushes in between
 	onDurable         []func()
 
 	segs          atomic.Pointer[[]*segment] // ordered by base; never empty; the last is active
