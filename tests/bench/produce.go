@@ -68,12 +68,14 @@ func benchProduce(ctx context.Context, o options) error {
 
 // produceFrames encodes one request per partition, once: the client replays them.
 func produceFrames() ([][]byte, error) {
-	b := record.NewBuilder(record.BuilderOptions{})
+	b := record.NewBuilder(record.Options{})
 	value := make([]byte, recordBytes)
-	for i := range recordsPerReq {
-		b.Append(record.Record{Timestamp: time.Now().UnixMilli(), Value: append(value[:0:0], value...), Offset: int64(i)})
+	for range recordsPerReq {
+		if err := b.Add(time.Now().UnixMilli(), nil, value); err != nil {
+			return nil, err
+		}
 	}
-	batch, err := b.Build()
+	batch, err := b.Batch()
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"varve/tests/node"
@@ -210,8 +209,4 @@ func eventually(t testing.TB, bound time.Duration, ok func() (reason string)) {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-}
-
-func isKafka(err error, code *kerr.Error) bool {
-	return err != nil && kerr.ErrorForCode(code.Code) == code && err.Error() == code.Error()
 }

@@ -1,9 +1,12 @@
 package cluster
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
-	"io/fs"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -48,7 +51,7 @@ func line(t *testing.T, args, env []string) {
 	l := &load{topic: tierTopic, partitions: tierPartitions, seed: 7}
 	l.produce(t, n, 105<<20)
 	awaitFreed(t, data)
-	oneObjectPerSegment(t, n, l)
+	oneObjectPerSegment(t, n, env)
 	l.verify(t, n)
 
 	n.Kill()
@@ -90,14 +93,11 @@ func logBytes(t *testing.T, data string, p int32) (sum int64) {
 
 // oneObjectPerSegment lists the tier with the tool, which needs no broker, and compares it with the offsets: objects of a
 // partition follow each other without gap or overlap from 0 at least to the local start.
-func oneObjectPerSegment(t *testing.T, n *node.Node, l *load) {
+func oneObjectPerSegment(t *testing.T, n *node.Node, env []string) {
 	t.Helper()
 	starts := localStarts(t, n, tierTopic, tierPartitions)
 	next := make([]int64, tierPartitions)
-	for _, o := range tierObjects(t, n) {
-		if o.Topic != "" && o.Topic != tierTopic {
-			continue
-		}
+	for _, o := range tierObjects(t, n, env) {
 		if o.Base != next[o.Partition] {
 			t.Fatalf("partition %d: object starts at %d, the one before ended at %d", o.Partition, o.Base, next[o.Partition])
 		}
@@ -144,20 +144,36 @@ func erased(t *testing.T, o node.Options, data string, l *load) {
 	consumeAll(t, n, tierTopic, tierPartitions, after)
 }
 
-func treeBytes(t *testing.T, root string) (sum int64) {
+// tierObject is a segment object as `varve tier ls` tells it.
+type tierObject struct {
+	Key       string `json:"key"`
+	Kind      string `json:"kind"`
+	Bytes     int64  `json:"bytes"`
+	Partition int32  `json:"partition"`
+	Base      int64  `json:"base"`
+	Next      int64  `json:"next"`
+}
+
+// tierObjects lists the segments of a tier with the tool, which asks the store and no broker.
+func tierObjects(t *testing.T, n *node.Node, env []string) (out []tierObject) {
 	t.Helper()
-	err := filepath.WalkDir(root, func(_ string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		st, err := d.Info()
-		if err == nil {
-			sum += st.Size()
-		}
-		return err
-	})
+	cmd := exec.CommandContext(t.Context(), node.Binary(t), "tier", "ls", n.Tier, "--format", "json")
+	cmd.Env = append(os.Environ(), env...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	raw, err := cmd.Output()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("tier ls: %v %s", err, stderr.String())
 	}
-	return sum
+	for dec := json.NewDecoder(bytes.NewReader(raw)); ; {
+		var o tierObject
+		if err := dec.Decode(&o); err == io.EOF {
+			return out
+		} else if err != nil {
+			t.Fatalf("tier ls: %v in %s", err, raw)
+		}
+		if o.Kind == "segment" {
+			out = append(out, o)
+		}
+	}
 }
