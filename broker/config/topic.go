@@ -19,7 +19,6 @@ type Topic struct {
 	FlushMessages        int64
 	FlushMs              int64
 	MaxMessageBytes      int32
-	MaxDecompressedBytes int32
 	LogAppendTime        bool
 	TimestampBeforeMaxMs int64
 	TimestampAfterMaxMs  int64
@@ -29,23 +28,16 @@ type Topic struct {
 	CompressionLZ4Level  int
 	CompressionZstdLevel int
 
-	CleanupDelete          bool
-	CleanupCompact         bool
-	DeleteRetentionMs      int64
-	MinCompactionLagMs     int64
-	MaxCompactionLagMs     int64
-	MinCleanableDirtyRatio float64
+	CleanupDelete  bool
+	CleanupCompact bool
 
 	RetentionMs         int64
 	RetentionBytes      int64
 	LocalRetentionMs    int64
 	LocalRetentionBytes int64
 
-	RemoteStorage         bool
-	RemoteCopyDisable     bool
-	RemoteDeleteOnDisable bool
-	RemoteCopyLagMs       int64
-	RemoteCopyLagBytes    int64
+	RemoteStorage     bool
+	RemoteCopyDisable bool
 
 	MinInsyncReplicas     int32
 	UncleanLeaderElection bool
@@ -291,7 +283,6 @@ func (r *topicResolver) topic() Topic {
 		FlushMessages:        r.integer("flush.messages"),
 		FlushMs:              r.integer("flush.ms"),
 		MaxMessageBytes:      int32(r.integer("max.message.bytes")),
-		MaxDecompressedBytes: int32(r.integer("max.decompressed.message.bytes")),
 		LogAppendTime:        r.text("message.timestamp.type") == "LogAppendTime",
 		TimestampBeforeMaxMs: r.integer("message.timestamp.before.max.ms"),
 		TimestampAfterMaxMs:  r.integer("message.timestamp.after.max.ms"),
@@ -301,30 +292,21 @@ func (r *topicResolver) topic() Topic {
 		CompressionLZ4Level:  int(r.integer("compression.lz4.level")),
 		CompressionZstdLevel: int(r.integer("compression.zstd.level")),
 
-		CleanupDelete:      r.has("cleanup.policy", "delete"),
-		CleanupCompact:     r.has("cleanup.policy", "compact"),
-		DeleteRetentionMs:  r.integer("delete.retention.ms"),
-		MinCompactionLagMs: r.integer("min.compaction.lag.ms"),
-		MaxCompactionLagMs: r.integer("max.compaction.lag.ms"),
+		CleanupDelete:  r.has("cleanup.policy", "delete"),
+		CleanupCompact: r.has("cleanup.policy", "compact"),
 
 		RetentionMs:         r.integer("retention.ms"),
 		RetentionBytes:      r.integer("retention.bytes"),
 		LocalRetentionMs:    r.integer("local.retention.ms"),
 		LocalRetentionBytes: r.integer("local.retention.bytes"),
 
-		RemoteStorage:         r.flag("remote.storage.enable"),
-		RemoteCopyDisable:     r.flag("remote.log.copy.disable"),
-		RemoteDeleteOnDisable: r.flag("remote.log.delete.on.disable"),
-		RemoteCopyLagMs:       r.integer("remote.copy.lag.ms"),
-		RemoteCopyLagBytes:    r.integer("remote.copy.lag.bytes"),
+		RemoteStorage:     r.flag("remote.storage.enable"),
+		RemoteCopyDisable: r.flag("remote.log.copy.disable"),
 
 		MinInsyncReplicas:     int32(r.integer("min.insync.replicas")),
 		UncleanLeaderElection: r.flag("unclean.leader.election.enable"),
 		FileDeleteDelayMs:     r.integer("file.delete.delay.ms"),
 		Preallocate:           r.flag("preallocate"),
-	}
-	if v, _ := r.value("min.cleanable.dirty.ratio"); v != nil {
-		t.MinCleanableDirtyRatio, _ = number(v)
 	}
 	if n := r.integer("internal.segment.bytes"); n > 0 {
 		t.SegmentBytes = int32(n)
@@ -334,8 +316,8 @@ func (r *topicResolver) topic() Topic {
 
 // checkTogether holds the rules over several keys (LogConfig.java, validate). Retention is not yet resolved in t.
 func (r *topicResolver) checkTogether(t Topic) error {
-	if t.MinCompactionLagMs > t.MaxCompactionLagMs {
-		return invalid("min.compaction.lag.ms=%d is more than max.compaction.lag.ms=%d", t.MinCompactionLagMs, t.MaxCompactionLagMs)
+	if least, most := r.integer("min.compaction.lag.ms"), r.integer("max.compaction.lag.ms"); least > most {
+		return invalid("min.compaction.lag.ms=%d is more than max.compaction.lag.ms=%d", least, most)
 	}
 	if !t.RemoteStorage {
 		return nil
@@ -351,10 +333,10 @@ func (r *topicResolver) checkTogether(t Topic) error {
 			return invalid("remote.log.copy.disable=true: local.retention.ms and local.retention.bytes must be -2 or equal retention.ms and retention.bytes, because nothing more is uploaded")
 		}
 	}
-	if err := checkLocal("ms", t.LocalRetentionMs, t.RetentionMs, t.RemoteCopyLagMs); err != nil {
+	if err := checkLocal("ms", t.LocalRetentionMs, t.RetentionMs, r.integer("remote.copy.lag.ms")); err != nil {
 		return err
 	}
-	return checkLocal("bytes", t.LocalRetentionBytes, t.RetentionBytes, t.RemoteCopyLagBytes)
+	return checkLocal("bytes", t.LocalRetentionBytes, t.RetentionBytes, r.integer("remote.copy.lag.bytes"))
 }
 
 func same(local, total int64) bool { return local == sameAsTotal || local == total }

@@ -38,6 +38,9 @@ func TestTopicDefaultsAreThoseOfTheirSynonyms(t *testing.T) {
 			if _, ok := brokerTable[s.key]; !ok {
 				t.Errorf("%s: synonym %s is not in the table", d.Name, s.key)
 			}
+			if brokerTable[s.key].Acts != k.Acts {
+				t.Errorf("%s acts: %v, its synonym %s: %v", d.Name, k.Acts, s.key, brokerTable[s.key].Acts)
+			}
 		}
 	}
 	topic, err := c.Topic(nil)
@@ -47,7 +50,7 @@ func TestTopicDefaultsAreThoseOfTheirSynonyms(t *testing.T) {
 	if topic.SegmentBytes != 1<<30 || topic.RetentionMs != 604800000 || topic.LocalRetentionMs != 604800000 || topic.RemoteStorage || topic.SegmentMs != 604800000 {
 		t.Errorf("%+v", topic)
 	}
-	if !topic.CleanupDelete || topic.CleanupCompact || topic.CompressionType != "producer" || topic.MaxMessageBytes != 1048588 || topic.FlushMs != 1<<63-1 || topic.MinCleanableDirtyRatio != 0.5 {
+	if !topic.CleanupDelete || topic.CleanupCompact || topic.CompressionType != "producer" || topic.MaxMessageBytes != 1048588 || topic.FlushMs != 1<<63-1 {
 		t.Errorf("%+v", topic)
 	}
 }

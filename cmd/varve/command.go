@@ -74,22 +74,23 @@ func (c *call) down(sub *command) *call {
 
 // helpFor shows the help of the command that the words name.
 func (c *call) helpFor(words []string) int {
-	for len(words) > 0 && c.cmd.run == nil {
-		c.args = words
-		for _, sub := range c.cmd.sub {
-			if sub.name == words[0] {
-				if sub.run != nil {
-					next := c.down(sub)
-					next.args = []string{"--help"}
-					return next.dispatch()
-				}
-				return c.down(sub).helpFor(words[1:])
-			}
-		}
-		return c.dispatch()
+	if len(words) == 0 {
+		c.help(c.stdout)
+		return exitOK
 	}
-	c.help(c.stdout)
-	return exitOK
+	c.args = words
+	for _, sub := range c.cmd.sub {
+		if sub.name != words[0] {
+			continue
+		}
+		next := c.down(sub)
+		if sub.run == nil {
+			return next.helpFor(words[1:])
+		}
+		next.args = []string{"--help"}
+		return next.dispatch()
+	}
+	return c.dispatch()
 }
 
 func (c *call) help(w io.Writer) {

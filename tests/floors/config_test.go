@@ -5,6 +5,7 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -35,7 +36,7 @@ func TestKeysThatActAreRead(t *testing.T) {
 			broker[k.Name] = k
 		}
 	}
-	read := map[string]bool{}
+	read, mayBeRead := map[string]bool{}, map[string]bool{}
 	for _, s := range sources(t) {
 		if s.test || strings.HasPrefix(s.pkg, "tests/") || strings.HasPrefix(s.path, "broker/config/keys_") {
 			continue
@@ -48,17 +49,39 @@ func TestKeysThatActAreRead(t *testing.T) {
 		}
 		if s.pkg == "broker/config" {
 			for _, name := range literals(s.file) {
-				read[name] = true
+				mayBeRead[name] = true
 			}
 		}
 	}
 	for name, k := range broker {
-		if k.Acts && !read[name] {
+		if k.Acts && !read[name] && !mayBeRead[name] {
 			t.Errorf("%s says that it acts, but nothing reads it", name)
 		}
 		if !k.Acts && read[name] {
 			t.Errorf("%s is read, but says that it has no effect", name)
 		}
+	}
+}
+
+// TestTopicConfigurationIsUsed: no field of a topic's effective configuration is computed for nobody.
+func TestTopicConfigurationIsUsed(t *testing.T) {
+	unused := map[string]bool{}
+	for f := range reflect.TypeFor[config.Topic]().Fields() {
+		unused[f.Name] = true
+	}
+	for _, s := range sources(t) {
+		if s.test || strings.HasPrefix(s.pkg, "tests/") || s.pkg == "broker/config" {
+			continue
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			if sel, ok := n.(*ast.SelectorExpr); ok {
+				delete(unused, sel.Sel.Name)
+			}
+			return true
+		})
+	}
+	for name := range unused {
+		t.Errorf("nothing reads config.Topic.%s", name)
 	}
 }
 
