@@ -165,8 +165,9 @@ func checkManual(img *metastore.Image, brokers []int32, rf int) error {
 	return nil
 }
 
-// place spreads n partitions over the unfenced brokers, each with its replicas on different racks as far as there are racks: brokers are
-// put in an order that changes racks at each step, and each round shifts the followers against the leaders.
+// place spreads n partitions over the unfenced brokers, each with its replicas on different racks as far as there are racks. Leaders go round
+// in an order that changes racks at each step; each round shifts the followers against the leaders. Replicas that the unfenced brokers
+// cannot take go to fenced ones.
 func place(img *metastore.Image, n, rf int, seed uint32) ([][]int32, error) {
 	order := rackOrder(img.Brokers())
 	live := slices.DeleteFunc(slices.Clone(order), func(b *metastore.Broker) bool { return b.Fenced })
@@ -177,7 +178,7 @@ func place(img *metastore.Image, n, rf int, seed uint32) ([][]int32, error) {
 		//lint:ignore ST1005 Kafka's text, shown to clients
 		return nil, fmt.Errorf("The target replication factor of %d cannot be reached because only %d broker(s) are registered.", rf, len(order))
 	}
-	if rf > len(live) { // the rest of the replicas go to fenced brokers, after the live ones
+	if rf > len(live) {
 		for _, b := range order {
 			if b.Fenced {
 				live = append(live, b)
@@ -189,12 +190,14 @@ func place(img *metastore.Image, n, rf int, seed uint32) ([][]int32, error) {
 	for i := range out {
 		lead := (int(seed%uint32(len(leaders))) + i) % len(leaders)
 		out[i] = append(make([]int32, 0, rf), leaders[lead].ID)
-		shift := i / len(leaders)
+		racks := []string{leaders[lead].Rack}
+		// The first round takes new racks only, the second whatever is left.
 		for k := 0; len(out[i]) < rf; k++ {
-			b := live[(lead+1+k+shift)%len(live)]
-			if !slices.Contains(out[i], b.ID) {
-				out[i] = append(out[i], b.ID)
+			b := live[(lead+1+i/len(leaders)+k)%len(live)]
+			if slices.Contains(out[i], b.ID) || k < len(live) && slices.Contains(racks, b.Rack) {
+				continue
 			}
+			out[i], racks = append(out[i], b.ID), append(racks, b.Rack)
 		}
 	}
 	return out, nil
