@@ -40,13 +40,10 @@ var sideways = map[string][]string{
 	"tiering":         {"tiering/tierpb"},
 }
 
-// helpers are test code in packages of its own, beside what it tests; only tests may import it.
-var helpers = []string{"broker/commitlog/logtest", "tiering/objstore/storetest", "metastore/metatest", "tiering/tiertest"}
-
 func TestImportsPointDown(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range sources(t) {
-		if strings.HasPrefix(s.pkg, "tests/") || slices.Contains(helpers, s.pkg) {
+		if strings.HasPrefix(s.pkg, "tests/") {
 			continue
 		}
 		floor, ok := floors[s.pkg]
@@ -71,23 +68,23 @@ func TestImportsPointDown(t *testing.T) {
 	}
 }
 
-// testMayImport says what the tests of a package may use beyond what the package itself may: test helpers, and, from an
-// outside test package (package x_test), what stands on the same floor or below.
+// testMayImport says what the tests of a package may use beyond what the package itself may: what is under tests, and, from
+// an outside test package (package x_test), what stands on the same floor or below.
 func testMayImport(s source, to string) bool {
-	if strings.HasPrefix(to, "tests/") || slices.Contains(helpers, to) {
+	if strings.HasPrefix(to, "tests/") {
 		return true
 	}
 	return strings.HasSuffix(s.file.Name.Name, "_test") && floors[to] <= floors[s.pkg]
 }
 
-// TestNobodyLinksTestCode: what is under tests and the helpers never becomes part of the binary.
+// TestNobodyLinksTestCode: what is under tests never becomes part of the binary.
 func TestNobodyLinksTestCode(t *testing.T) {
 	for _, s := range sources(t) {
-		if s.test || strings.HasPrefix(s.pkg, "tests/") || slices.Contains(helpers, s.pkg) {
+		if s.test || strings.HasPrefix(s.pkg, "tests/") {
 			continue
 		}
 		for _, spec := range s.file.Imports {
-			if to, ours := own(spec); ours && (strings.HasPrefix(to, "tests/") || slices.Contains(helpers, to)) {
+			if to, ours := own(spec); ours && (strings.HasPrefix(to, "tests/")) {
 				t.Errorf("%s imports %s", s.at(spec), to)
 			}
 		}
