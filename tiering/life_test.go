@@ -491,3 +491,30 @@ func TestCrashAtEveryStep(t *testing.T) {
 		}
 	}
 }
+
+// TestLogStartToldAgain: a crash between the metastore's move of log start and the
+// replica's is made good although nothing moves it any further.
+func TestLogStartToldAgain(t *testing.T) {
+	w := newWorld(t, storyConfig(), func(o *Options) {
+		o.Failpoint = func(name string) error {
+			if name == fpStartApply {
+				return errors.New("crash")
+			}
+			return nil
+		}
+	})
+	w.start()
+	w.append(60, 0)
+	if err := w.round(); !crashed(err) || w.part.log.LogStart() != 0 {
+		t.Fatalf("log starts at %d: %v", w.part.log.LogStart(), err)
+	}
+	w.stop()
+	w.opts.Failpoint, w.part.cfg = nil, keepAll()
+	w.start()
+	defer w.stop()
+	w.settle()
+	if w.part.log.LogStart() == 0 {
+		t.Fatal("log start did not move")
+	}
+	w.check()
+}

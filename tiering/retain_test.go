@@ -1,6 +1,7 @@
 package tiering
 
 import (
+	"slices"
 	"testing"
 
 	"varve/broker/commitlog"
@@ -107,5 +108,21 @@ func TestLocalCut(t *testing.T) {
 				t.Fatalf("cut at %d, want %d", got, c.want)
 			}
 		})
+	}
+}
+
+func TestLineage(t *testing.T) {
+	epochs := []commitlog.EpochStart{{Epoch: 1, Start: 0}, {Epoch: 3, Start: 10}, {Epoch: 4, Start: 20}, {Epoch: 9, Start: 30}}
+	for _, c := range []struct {
+		base, next int64
+		want       []int32
+	}{{0, 5, []int32{1}}, {0, 10, []int32{1}}, {0, 11, []int32{1, 3}}, {10, 20, []int32{3}}, {15, 25, []int32{3, 4}}, {35, 50, []int32{9}}, {0, 50, []int32{1, 3, 4, 9}}} {
+		var got []int32
+		for _, e := range lineage(epochs, c.base, c.next) {
+			got = append(got, e.Epoch)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("[%d, %d): epochs %v, want %v", c.base, c.next, got, c.want)
+		}
 	}
 }
