@@ -45,6 +45,10 @@ type Options struct {
 	Events      event.Sink
 }
 
+// unboundedIdleFetchWait bounds a fetch's wait where connections may be idle for
+// ever: its peer may be gone without a sign.
+const unboundedIdleFetchWait = time.Hour
+
 // Dispatcher answers requests. It implements netio.Handler.
 type Dispatcher struct {
 	o           Options
@@ -52,7 +56,7 @@ type Dispatcher struct {
 	autoCreate  autoCreator
 
 	fetchMaxBytes int           // fetch.max.bytes
-	fetchMaxWait  time.Duration // connections.max.idle.ms: a peer that waits longer would count as idle
+	fetchMaxWait  time.Duration // connections.max.idle.ms: a peer that waits longer would count as idle; an hour where that has no bound
 }
 
 // New returns a Dispatcher. Close ends what it does in the background.
@@ -61,6 +65,9 @@ func New(o Options) *Dispatcher {
 		o:             o,
 		fetchMaxBytes: o.Config.Int("fetch.max.bytes"),
 		fetchMaxWait:  o.Config.Duration("connections.max.idle.ms"),
+	}
+	if d.fetchMaxWait < 0 {
+		d.fetchMaxWait = unboundedIdleFetchWait
 	}
 	d.producerIDs.init(o.ProducerIDs)
 	d.autoCreate.init(d)

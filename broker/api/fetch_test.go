@@ -98,6 +98,14 @@ func TestFetchBounds(t *testing.T) {
 	}
 }
 
+func TestFetchWaitWithoutIdleBound(t *testing.T) {
+	b := newBench(t, "connections.max.idle.ms=-1")
+	ask[*kmsg.FetchResponse](b, fetchRequest(12))
+	if got := b.replicas.fetches[0].MaxWait; got != 500*time.Millisecond {
+		t.Fatal(got)
+	}
+}
+
 func TestFetchReplicaID(t *testing.T) {
 	b := newBench(t)
 	for _, v := range []int16{4, 14, 15, 18} {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"varve/broker/netio"
 	"varve/protocol"
 )
 
@@ -271,5 +270,3 @@ func TestControllerIDIsReachable(t *testing.T) {
 		t.Error(got)
 	}
 }
-
-var _ netio.Handler = (*Dispatcher)(nil)

@@ -359,10 +359,14 @@ func (c *Conn) reserve(r *request, n int, exempt bool) error {
 	return nil
 }
 
-// armRead sets the deadline of reads. The checks come after, so that a server
+// armRead sets the deadline of reads, none if d is negative. The checks come after, so that a server
 // that begins to drain, or a reply that closes, at this moment is not overlooked.
 func (c *Conn) armRead(d time.Duration) error {
-	if err := c.nc.SetReadDeadline(time.Now().Add(d)); err != nil {
+	var at time.Time
+	if d >= 0 {
+		at = time.Now().Add(d)
+	}
+	if err := c.nc.SetReadDeadline(at); err != nil {
 		return c.readError(err)
 	}
 	if c.srv.draining.Load() {

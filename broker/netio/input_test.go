@@ -187,6 +187,20 @@ func TestIdleIsClosed(t *testing.T) {
 	}
 }
 
+func TestIdleWithoutBound(t *testing.T) {
+	s := start(t, Options{Handler: handlerFunc(echo), IdleTimeout: -1})
+	c := s.dial()
+	for i := range int32(2) {
+		c.send(requestFrame(fetch, i, nil))
+		c.recv()
+		time.Sleep(20 * time.Millisecond)
+	}
+	if err := s.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c.mustClose()
+}
+
 // Waiting for a reply is not idleness.
 func TestPendingIsNotIdle(t *testing.T) {
 	release := make(chan func(Reply), 1)

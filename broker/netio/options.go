@@ -45,7 +45,7 @@ type Options struct {
 	MaxInFlightBytesPerConn    int64 // default 64 MiB; one frame is always let through
 	MaxInFlightBytes           int64 // all connections together; default 512 MiB
 
-	IdleTimeout  time.Duration // connections.max.idle.ms; default 10 minutes
+	IdleTimeout  time.Duration // connections.max.idle.ms; default 10 minutes, negative for no bound
 	StallTimeout time.Duration // for each frameStepBytes of a frame that has begun to arrive, and for each write to make progress; default 30 s
 }
 
@@ -102,7 +102,7 @@ func (o Options) withDefaults() (Options, error) {
 	case o.MaxPreHandshakeFrameBytes < minFrameBytes:
 		return o, fmt.Errorf("netio: MaxPreHandshakeFrameBytes %d is below %d", o.MaxPreHandshakeFrameBytes, minFrameBytes)
 	case o.MaxConnections < 0 || o.MaxConnectionsPerIP < 0 || o.MaxInFlightRequestsPerConn < 0 ||
-		o.MaxInFlightBytesPerConn < 0 || o.MaxInFlightBytes < 0 || o.IdleTimeout < 0 || o.StallTimeout < 0:
+		o.MaxInFlightBytesPerConn < 0 || o.MaxInFlightBytes < 0 || o.StallTimeout < 0:
 		return o, fmt.Errorf("netio: negative bound in %+v", o)
 	}
 	return o, nil
