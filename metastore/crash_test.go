@@ -123,6 +123,38 @@ func TestSnapshotRestore(t *testing.T) {
 	}
 }
 
+// crashSink cuts the power at the moment when the snapshot becomes complete.
+type crashSink struct {
+	memSink
+	mem  *vfs.MemFS
+	left *vfs.MemFS
+}
+
+func (s *crashSink) Close() error {
+	s.left = s.mem.CrashClone(vfs.CrashCloneCfg{})
+	return nil
+}
+
+// TestSnapshotSyncsFirst: when a snapshot is complete, and Raft may cut its log, what it holds is durable in Pebble too.
+func TestSnapshotSyncsFirst(t *testing.T) {
+	logs, _, _ := history(t, 4, 40)
+	mem := vfs.NewCrashableMem()
+	f := openFSM(t, mem)
+	f.ApplyBatch(logs)
+	snap, err := f.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer snap.Release()
+	sink := &crashSink{mem: mem}
+	if err := snap.Persist(sink); err != nil {
+		t.Fatal(err)
+	}
+	if left := openFSM(t, sink.left); left.applied != f.applied || dump(t, left) != dump(t, f) {
+		t.Fatalf("durable up to %d of %d", left.applied, f.applied)
+	}
+}
+
 // TestSnapshotDamage: no cut and no flipped bit is taken for a snapshot, and the state stays.
 func TestSnapshotDamage(t *testing.T) {
 	r := newRig(t)

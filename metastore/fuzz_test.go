@@ -5,7 +5,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/hashicorp/raft"
 	"google.golang.org/protobuf/proto"
 
 	"varve/metastore/metapb"
@@ -31,15 +30,16 @@ func FuzzCommand(f *testing.F) {
 		}
 		f.Add(data, data)
 	}
+	base := newRig(f) // each run builds on its state and throws away what it did
+	base.must(createTopicCmd("t0", 2))
+	base.must(startCmd(segment("t0", "s1", 0, 10, 0)))
 	f.Fuzz(func(t *testing.T, a, b []byte) {
-		r := newRig(t)
-		r.must(createTopicCmd("t0", 2))
-		r.must(startCmd(segment("t0", "s1", 0, 10, 0)))
+		x := base.f.begin()
+		defer x.batch.Close()
 		for i, data := range [][]byte{a, b, a} {
-			r.index++
-			got := r.f.Apply(&raft.Log{Index: r.index, Type: raft.LogCommand, Data: data}).(applied)
-			if err := r.f.failure(); err != nil {
-				t.Fatalf("command %d stopped the state machine: %v", i, err)
+			got := x.run(base.index+uint64(i)+1, data)
+			if x.broken != nil {
+				t.Fatalf("command %d stopped the state machine: %v", i, x.broken)
 			}
 			if err := proto.Unmarshal(data, &metapb.Command{}); err != nil {
 				var broken *protocol.InvariantError
@@ -48,11 +48,12 @@ func FuzzCommand(f *testing.F) {
 				}
 			}
 		}
-		l, err := load(r.f.handle.db)
+		x.setProto([]byte{nsCluster}, x.img.cluster.row())
+		l, err := load(x.batch)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, want := describe(l.img), describe(r.f.hub.img.Load()); got != want {
+		if got, want := describe(l.img), describe(x.img); got != want {
 			t.Fatalf("read back\n%s\nin memory\n%s", got, want)
 		}
 	})
