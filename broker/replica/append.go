@@ -1,7 +1,9 @@
 package replica
 
 import (
+	"context"
 	"errors"
+	"time"
 
 	"varve/broker/commitlog"
 	"varve/protocol"
@@ -9,7 +11,7 @@ import (
 )
 
 // Append writes the batches of a produce request and calls done exactly once: before it returns where nothing has to be
-// waited for, else from whatever ends the wait. done must be quick and must not block; results belong to it.
+// waited for, else from whatever ends the wait; see startGrace for the one case in which it blocks. done must be quick and must not block; results belong to it.
 //
 // Errors in results are Kafka's, in ReplicaManager.appendRecords' order: InvalidRequiredAcks, InvalidTopicException,
 // those of find, NotLeaderOrFollower, NotEnoughReplicas, the batch's own (InvalidRecord, CorruptMessage,
@@ -18,8 +20,19 @@ import (
 func (m *Manager) Append(req *AppendRequest, done func([]AppendResult)) {
 	results := make([]AppendResult, len(req.Partitions))
 	var waits []appended
+	var until time.Time
 	for i := range req.Partitions {
-		if a := m.appendOne(req, &req.Partitions[i], &results[i]); a.p != nil {
+		q := &req.Partitions[i]
+		a := m.appendOne(req, q, &results[i])
+		if results[i].Err == protocol.NotLeaderOrFollower {
+			if until.IsZero() {
+				until = m.now().Add(min(req.Timeout, startGrace))
+			}
+			if m.awaitLead(context.Background(), until, q.Topic, q.TopicID, q.Partition) {
+				a = m.appendOne(req, q, &results[i])
+			}
+		}
+		if a.p != nil {
 			a.index = i
 			waits = append(waits, a)
 		}

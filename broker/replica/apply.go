@@ -100,6 +100,7 @@ func (m *Manager) apply(d metastore.Delta, first bool) {
 		work = append(work, here...)
 	}
 	m.hosted.Store(next)
+	m.turns.changed()
 	m.counters.forget(next.names)
 	each(gone, func(p *partition) { p.remove() })
 	if first {
@@ -222,6 +223,7 @@ func (p *partition) setRole(r *role) {
 	p.roleMu.Lock()
 	old := p.role.Load()
 	p.role.Store(r)
+	p.m.turns.changed()
 	p.roleMu.Unlock()
 	same := old.leads() && r.leads() && old.leaderEpoch == r.leaderEpoch
 	if old.leads() && old.tiered && !(same && r.tiered) {

@@ -22,10 +22,19 @@ func TestNothingIsServedBeforeItsFolderIsAssigned(t *testing.T) {
 	n := startNode(t, nodeOptions{meta: b.s, control: control})
 	defer n.stop()
 	d := n.awaitState("a", 0, StateElecting)
-	if r := n.produce("a", 0, AcksAll, batchOf("v")); r.Err != protocol.NotLeaderOrFollower || d.Problem == "" {
-		t.Fatalf("%+v, %+v", r, d)
+	now := &AppendRequest{Acks: AcksAll, Partitions: []AppendPartition{{Topic: "a", Records: batchOf("v")}}}
+	n.m.Append(now, func(r []AppendResult) {
+		if r[0].Err != protocol.NotLeaderOrFollower || d.Problem == "" {
+			t.Errorf("%+v, %+v", r, d)
+		}
+	})
+	// A request that has time waits for the folder to be assigned, and is served by then, not before.
+	if r := n.produce("a", 0, AcksAll, batchOf("v")); r.Err != protocol.None {
+		t.Fatalf("%+v", r)
 	}
-	n.awaitState("a", 0, StateLeader)
+	if p, _ := n.m.Describe("a", 0); p.State != StateLeader || control.assigns.Load() != 1 {
+		t.Fatalf("served as %+v after %d assignments", p, control.assigns.Load())
+	}
 	part, _ := b.s.Image().Topic("a")
 	if dir, _ := part.Partitions[0].DirOf(self); dir != n.logs.DirectoryID() {
 		t.Fatalf("assigned to %s", dir)

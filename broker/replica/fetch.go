@@ -23,8 +23,15 @@ const coldGrace = 100 * time.Millisecond
 // the request's order and own their spans.
 func (m *Manager) Fetch(ctx context.Context, req *FetchRequest) []FetchResult {
 	f := &fetch{m: m, req: req, budget: int64(req.MaxBytes), slots: make([]fetchSlot, len(req.Partitions)), start: m.now()}
+	until := f.start.Add(min(req.MaxWait, startGrace))
 	for i := range f.slots {
+		ended := f.ended
 		f.read(i, true)
+		q := &req.Partitions[i]
+		if f.slots[i].res.Err == protocol.NotLeaderOrFollower && m.awaitLead(ctx, until, q.Topic, q.TopicID, q.Partition) {
+			f.ended = ended
+			f.read(i, false)
+		}
 	}
 	f.startCold(ctx)
 	f.wait(ctx)

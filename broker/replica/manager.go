@@ -35,6 +35,7 @@ type Manager struct {
 	counters  counters
 	deadlines *deadlines
 	cold      coldReaders
+	turns     turns
 	fetching  atomic.Int64 // fetches that wait
 
 	ready    chan struct{}

@@ -18,6 +18,15 @@ var noOffset = OffsetResult{Timestamp: -1, Offset: -1, LeaderEpoch: -1}
 // watermark has not reached the start of the leader's epoch (KIP-207); RequestTimedOut when ctx, or without a deadline
 // there remote.list.offsets.request.timeout.ms, ends first; InvalidRequest for an unknown special timestamp; the tier's.
 func (m *Manager) ListOffset(ctx context.Context, q OffsetQuery) (OffsetResult, error) {
+	at, err := m.listOffset(ctx, q)
+	if protocol.CodeOf(err) == protocol.NotLeaderOrFollower &&
+		m.awaitLead(ctx, m.now().Add(startGrace), q.Topic, q.TopicID, q.Partition) {
+		return m.listOffset(ctx, q)
+	}
+	return at, err
+}
+
+func (m *Manager) listOffset(ctx context.Context, q OffsetQuery) (OffsetResult, error) {
 	p, err := m.find(q.Topic, q.TopicID, q.Partition)
 	if err != nil {
 		return noOffset, err
