@@ -31,6 +31,8 @@ type diskFile struct {
 	cache *fileCache
 	path  string
 
+	releaseFn func() // release, so that handing out a slice allocates nothing
+
 	mu       sync.Mutex
 	f        vfs.File // nil when closed; never changes while pinned
 	pins     int
@@ -44,11 +46,15 @@ type diskFile struct {
 }
 
 func (c *fileCache) newFile(path string) *diskFile {
-	return &diskFile{cache: c, path: path, writable: true}
+	d := &diskFile{cache: c, path: path, writable: true}
+	d.releaseFn = d.release
+	return d
 }
 
 func (c *fileCache) oldFile(path string, writable bool) *diskFile {
-	return &diskFile{cache: c, path: path, exists: true, writable: writable}
+	d := c.newFile(path)
+	d.exists, d.writable = true, writable
+	return d
 }
 
 // acquire pins the file, opening it if need be.

@@ -196,8 +196,11 @@ func (l *Log) diskError(what string, err error) error {
 // readError is diskError for reads: a broken segment is the partition's
 // problem, a failed read the directory's.
 func (l *Log) readError(err error) error {
+	if err == nil {
+		return nil
+	}
 	var corrupt *protocol.CorruptionError
-	if err == nil || errors.As(err, &corrupt) || errors.Is(err, protocol.OffsetOutOfRange) {
+	if errors.As(err, &corrupt) || errors.Is(err, protocol.OffsetOutOfRange) {
 		return err
 	}
 	return protocol.Errorf(protocol.KafkaStorageError, "reading %s: %v", l.tp, err)
@@ -214,7 +217,10 @@ func (l *Log) openSegment(base int64) (*segment, error) {
 	}
 	err := s.log.writeAt(nil, 0)
 	if err == nil && cfg.Preallocate {
-		err = s.log.preallocate(int64(cfg.SegmentBytes))
+		// Only a full disk matters here: some file systems cannot do it.
+		if perr := s.log.preallocate(int64(cfg.SegmentBytes)); isFull(perr) {
+			err = perr
+		}
 	}
 	if err != nil {
 		return nil, errors.Join(err, l.dropFromEnd([]*segment{s}))

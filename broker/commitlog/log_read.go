@@ -87,7 +87,7 @@ func (s *segment) read(off, maxBytes, limit int64, minOne bool) (out Slice, past
 		s.log.release()
 		return Slice{}, past, err
 	}
-	out.File, out.Release = s.log, s.log.release
+	out.File, out.Release = s.log, s.log.releaseFn
 	return out, false, nil
 }
 

@@ -205,8 +205,9 @@ func (s *segment) indexPosition(i int, err error) (int64, error) {
 	if err != nil || i < 0 {
 		return 0, err
 	}
-	var e [offsetEntryBytes]byte
-	if err := s.offsets.entry(i, e[:]); err != nil {
+	e := blockPool.Get().(*[spillBytes]byte)
+	defer blockPool.Put(e)
+	if err := s.offsets.entry(i, e[:offsetEntryBytes]); err != nil {
 		return 0, err
 	}
 	_, pos := offsetEntry(e[:])
