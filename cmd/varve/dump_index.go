@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"varve/protocol"
 	"varve/protocol/record"
 )
 
@@ -189,5 +190,31 @@ func (d *dumper) epochs(src source) error {
 		}
 		lastEpoch, lastStart = epoch, start
 	}
+	return nil
+}
+
+// partitionMetadata prints the file that ties a folder to a topic id (PartitionMetadataFile.java).
+func (d *dumper) partitionMetadata(src source) error {
+	data, err := readAll(src, maxIndexBytes)
+	if err != nil {
+		return err
+	}
+	version, id := "", ""
+	for line := range strings.Lines(string(data)) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		switch key {
+		case "version":
+			version = value
+		case "topic_id":
+			id = value
+		}
+	}
+	if version != "0" {
+		d.damage(src.name, "version", "%q is not 0", version)
+	}
+	if _, err := protocol.ParseUUID(id); err != nil {
+		d.damage(src.name, "topic_id", "%v", err)
+	}
+	d.print("topic id %s\n", id)
 	return nil
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"varve/protocol"
 )
 
 func topicCommand() *command {
@@ -114,7 +116,7 @@ func topicList(c *call) int {
 		}
 		rows := []topicRow{}
 		for _, t := range topics.Sorted() {
-			rows = append(rows, topicRow{t.Topic, t.ID.String(), len(t.Partitions), t.Partitions.NumReplicas(), t.IsInternal})
+			rows = append(rows, topicRow{t.Topic, protocol.UUID(t.ID).String(), len(t.Partitions), t.Partitions.NumReplicas(), t.IsInternal})
 		}
 		if *format == "json" {
 			return c.printJSON(rows)

@@ -9,6 +9,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"varve/protocol"
 )
 
 type describedTopic struct {
@@ -96,7 +98,7 @@ func describeTopics(ctx context.Context, admin *kadm.Client, details kadm.TopicD
 	topics := []describedTopic{}
 	for _, name := range names {
 		d := details[name]
-		t := describedTopic{Name: name, ID: d.ID.String(), Configs: map[string]string{}, Partitions: []describedPartition{}}
+		t := describedTopic{Name: name, ID: protocol.UUID(d.ID).String(), Configs: map[string]string{}, Partitions: []describedPartition{}}
 		if rc, err := configs.On(name, nil); err == nil {
 			for _, cfg := range rc.Configs {
 				if cfg.Source == kmsg.ConfigSourceDynamicTopicConfig && cfg.Value != nil {
