@@ -15,7 +15,7 @@ func TestClientBatchesAreChecked(t *testing.T) {
 	cfg.TimestampBeforeMaxMs, cfg.TimestampAfterMaxMs = 1000, 500
 	e := newEnv(t, NewMemFS(), cfg)
 	l := e.log()
-	now := e.clock.ms
+	now := e.clock.get()
 	for name, c := range map[string]struct {
 		make func() record.Batch
 		code protocol.ErrorCode
@@ -57,7 +57,7 @@ func TestLogAppendTimeAndRewriting(t *testing.T) {
 	info, err := l.AppendAsLeader(batch(t, 3, record.Options{}, 5), 2, OriginClient)
 	must(t, err)
 	got := readAll(t, l, 0)[0]
-	if info.LogAppendTime != e.clock.ms || !got.LogAppendTime() || got.MaxTimestamp() != e.clock.ms || got.Codec() != record.Zstd || got.LeaderEpoch() != 2 {
+	if info.LogAppendTime != e.clock.get() || !got.LogAppendTime() || got.MaxTimestamp() != e.clock.get() || got.Codec() != record.Zstd || got.LeaderEpoch() != 2 {
 		t.Fatalf("%+v, %s", info, got)
 	}
 	cfg.LogAppendTime, cfg.Codec = false, record.None
@@ -166,18 +166,18 @@ func TestRollBySizeTimeIndexAndOffset(t *testing.T) {
 		must(t, err)
 	}
 	add(10_000)
-	e.clock.ms += 5000
+	e.clock.add(5000)
 	add(11_000) // by the records' time, not the clock's
 	rolls(0)
 	add(11_001)
 	rolls(1)
-	if rolled, err := l.MaybeRoll(time.UnixMilli(e.clock.ms), 0); err != nil || rolled {
+	if rolled, err := l.MaybeRoll(time.UnixMilli(e.clock.get()), 0); err != nil || rolled {
 		t.Fatal(rolled, err)
 	}
-	if rolled, err := l.MaybeRoll(time.UnixMilli(e.clock.ms+51), 50); err != nil || !rolled {
+	if rolled, err := l.MaybeRoll(time.UnixMilli(e.clock.get()+51), 50); err != nil || !rolled {
 		t.Fatal(rolled, err)
 	}
-	if rolled, err := l.MaybeRoll(time.UnixMilli(e.clock.ms+1_000_000), 50); err != nil || rolled {
+	if rolled, err := l.MaybeRoll(time.UnixMilli(e.clock.get()+1_000_000), 50); err != nil || rolled {
 		t.Fatal("an empty segment was rolled", rolled, err)
 	}
 	for range 40 { // an index entry every third batch, full after 10

@@ -74,8 +74,8 @@ func powerCut(t *testing.T, seed uint64) {
 		}
 	})
 	for life := range 4 {
-		r.p = &power{mem: mem, at: 1 + rng.IntN(250), percent: []int{0, 30, 70, 100}[rng.IntN(4)], rng: rng}
-		r.e = &env{t: t, fs: newFaultFS(mem, r.p.hook), clock: &clock{ms: 1_700_000_000_000}, rec: &event.Recorder{}, cfg: cfg}
+		r.p = &power{mem: mem, at: 1 + rng.IntN(250), percent: []int{0, 30, 70, 100}[rng.IntN(4)], rng: rngFor(seed*10 + uint64(life))}
+		r.e = &env{t: t, fs: newFaultFS(mem, r.p.hook), clock: newClock(1_700_000_000_000), rec: &event.Recorder{}, cfg: cfg}
 		r.trace = append(r.trace, fmt.Sprintf("life %d, cut at %d, %d%%", life, r.p.at, r.p.percent))
 		r.live(60)
 		mem = r.p.cut()
@@ -83,8 +83,8 @@ func powerCut(t *testing.T, seed uint64) {
 			r.e.abandon()
 		}
 	}
-	r.p = &power{mem: mem, rng: rng}
-	r.e = &env{t: t, fs: newFaultFS(mem, r.p.hook), clock: &clock{ms: 1_700_000_000_000}, rec: &event.Recorder{}, cfg: cfg}
+	r.p = &power{mem: mem}
+	r.e = &env{t: t, fs: newFaultFS(mem, r.p.hook), clock: newClock(1_700_000_000_000), rec: &event.Recorder{}, cfg: cfg}
 	if !r.start() {
 		r.fail("did not open")
 	}

@@ -89,7 +89,7 @@ func faultyLife(t *testing.T, inj *injector) {
 	cfg := testConfig()
 	cfg.SegmentBytes, cfg.FlushMessages = 2048, 1
 	r := &faultRun{t: t, inj: inj, acked: map[int64]string{}}
-	r.e = &env{t: t, fs: newFaultFS(mem, inj.hook), clock: &clock{ms: 1_700_000_000_000}, rec: &event.Recorder{}, cfg: cfg}
+	r.e = &env{t: t, fs: newFaultFS(mem, inj.hook), clock: newClock(1_700_000_000_000), rec: &event.Recorder{}, cfg: cfg}
 	defer func() {
 		if t.Failed() {
 			t.Logf("failed operation: %v of %s", inj.hit, inj.path)

@@ -165,7 +165,7 @@ func FuzzRecovery(f *testing.F) {
 		put(t, fs, path, string(data))
 		must(t, fs.Remove(testDir+"/"+cleanShutdownFile))
 		must(t, fs.Remove(testDir+"/"+recoveryPointFile))
-		e := &env{t: t, fs: fs, clock: &clock{ms: 1_700_000_000_000}, rec: &event.Recorder{}, cfg: cfg}
+		e := &env{t: t, fs: fs, clock: newClock(1_700_000_000_000), rec: &event.Recorder{}, cfg: cfg}
 		e.open()
 		l := e.log()
 		kept, err := readFile(fs, path, 1<<30)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,9 +18,17 @@ var testID = protocol.UUID{1, 2, 3}
 const testDir = "/data/log"
 
 // clock is a settable time.
-type clock struct{ ms int64 }
+type clock struct{ ms atomic.Int64 }
 
-func (c *clock) now() time.Time { return time.UnixMilli(c.ms) }
+func newClock(ms int64) *clock {
+	c := &clock{}
+	c.ms.Store(ms)
+	return c
+}
+
+func (c *clock) now() time.Time { return time.UnixMilli(c.ms.Load()) }
+func (c *clock) get() int64     { return c.ms.Load() }
+func (c *clock) add(ms int64)   { c.ms.Add(ms) }
 
 // env is one life of a log directory.
 type env struct {
@@ -42,7 +51,7 @@ func testConfig() Config {
 
 func newEnv(t testing.TB, fs FS, cfg Config) *env {
 	t.Helper()
-	e := &env{t: t, fs: fs, clock: &clock{ms: 1_700_000_000_000}, rec: &event.Recorder{}, cfg: cfg}
+	e := &env{t: t, fs: fs, clock: newClock(1_700_000_000_000), rec: &event.Recorder{}, cfg: cfg}
 	e.open()
 	return e
 }

@@ -117,14 +117,14 @@ func TestProducersExpireByTheBrokersClock(t *testing.T) {
 	}
 	appendOK(1, 0, false)
 	appendOK(2, 0, true)
-	e.clock.ms += 999
+	e.clock.add(999)
 	appendOK(3, 0, false)
-	l.expireProducers(e.clock.ms)
+	l.expireProducers(e.clock.get())
 	if n := len(l.Producers()); n != 3 {
 		t.Fatalf("%d producers", n)
 	}
-	e.clock.ms++
-	l.expireProducers(e.clock.ms)
+	e.clock.add(1)
+	l.expireProducers(e.clock.get())
 	if p := l.Producers(); len(p) != 2 || p[0].ProducerID != 2 {
 		t.Fatalf("%+v", p) // an open transaction does not expire
 	}

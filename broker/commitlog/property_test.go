@@ -39,7 +39,7 @@ func TestLogAgainstModel(t *testing.T) {
 		cfg.SegmentBytes = int32(rapid.IntRange(600, 5000).Draw(rt, "segment.bytes"))
 		cfg.IndexIntervalBytes = int32(rapid.IntRange(0, 600).Draw(rt, "index.interval.bytes"))
 		cfg.SegmentMs = rapid.Int64Range(50, 5000).Draw(rt, "segment.ms")
-		m := &modelLog{t: rt, e: &env{t: t, fs: NewMemFS(), clock: &clock{ms: 1000}, rec: &event.Recorder{}, cfg: cfg}}
+		m := &modelLog{t: rt, e: &env{t: t, fs: NewMemFS(), clock: newClock(1000), rec: &event.Recorder{}, cfg: cfg}}
 		m.e.open()
 		m.l = m.e.log()
 		rt.Repeat(map[string]func(*rapid.T){
@@ -85,7 +85,7 @@ func (m *modelLog) check(*rapid.T) {
 }
 
 func (m *modelLog) append(t *rapid.T) {
-	m.e.clock.ms += rapid.Int64Range(0, 30).Draw(t, "clock")
+	m.e.clock.add(rapid.Int64Range(0, 30).Draw(t, "clock"))
 	n := rapid.IntRange(1, 6).Draw(t, "records")
 	ts := rapid.SliceOfN(rapid.Int64Range(0, 2000), n, n).Draw(t, "timestamps")
 	codec := rapid.SampledFrom([]record.Codec{record.None, record.None, record.LZ4}).Draw(t, "codec")
