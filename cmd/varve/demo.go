@@ -88,13 +88,16 @@ func runDemo(c *call) int {
 		printConfigErrors(c.stderr, err)
 		return exitUsage
 	}
-	log := slog.New(slog.NewTextHandler(c.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	var level slog.LevelVar
+	level.Set(slog.LevelWarn)
+	log := slog.New(slog.NewTextHandler(c.stderr, &slog.HandlerOptions{Level: &level}))
 	began := time.Now()
 	if d.broker, err = broker.Start(ctx, cfg, broker.Options{Log: log, Version: buildVersion().Version}); err != nil {
 		return c.startFailed(err)
 	}
 	d.took["start"] = time.Since(began)
 	err = d.run(ctx)
+	level.Set(slog.LevelError) // that a stopping node loses its roles is no news
 	bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeoutMs*time.Millisecond)
 	defer cancel()
 	err = errors.Join(err, d.broker.Drain(bound))

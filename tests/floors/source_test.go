@@ -9,13 +9,11 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
-const (
-	module   = "varve"
-	maxBytes = 4 << 20 // of one source file
-)
+const module = "varve"
 
 // source is one parsed Go file.
 type source struct {
@@ -32,12 +30,24 @@ func (s source) at(n ast.Node) string {
 	return s.path + ":" + strconv.Itoa(s.fset.Position(n.Pos()).Line)
 }
 
-// sources parses every Go file below the repository's top.
+// sources returns every Go file below the repository's top, parsed once for all tests.
 func sources(t *testing.T) []source {
 	t.Helper()
+	all, err := parsed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 50 {
+		t.Fatalf("only %d files were found: the walk is broken", len(all))
+	}
+	return all
+}
+
+var parsed = sync.OnceValues(parseAll)
+
+func parseAll() (all []source, err error) {
 	root := filepath.Join("..", "..")
-	var all []source
-	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -59,13 +69,7 @@ func sources(t *testing.T) []source {
 		all = append(all, s)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(all) < 50 {
-		t.Fatalf("only %d files were found: the walk is broken", len(all))
-	}
-	return all
+	return all, err
 }
 
 func parse(name, rel string) (source, error) {
