@@ -64,13 +64,20 @@ func (i *injector) fired() bool {
 	return i.n <= 0
 }
 
+func opens(op errorfs.OpKind) bool {
+	return op == errorfs.OpCreate || op == errorfs.OpOpen || op == errorfs.OpOpenDir
+}
+
 func anyOp(op errorfs.OpKind) bool { return op != errorfs.OpFileClose }
 
 func TestEveryOperationFails(t *testing.T) {
-	for _, injected := range []error{syscall.ENOSPC, syscall.EIO} {
+	for _, injected := range []error{syscall.ENOSPC, syscall.EIO, syscall.EMFILE} {
 		only := anyOp
 		if errors.Is(injected, syscall.ENOSPC) {
 			only = changes
+		}
+		if errors.Is(injected, syscall.EMFILE) {
+			only = opens
 		}
 		for n := 1; ; n++ {
 			inj := &injector{n: n, err: injected, only: only}
@@ -130,7 +137,7 @@ func (r *faultRun) note(what string, err error) bool {
 	if r.err == nil {
 		r.err = err
 	}
-	if protocol.CodeOf(err) != protocol.KafkaStorageError && !errors.Is(err, syscall.EIO) && !errors.Is(err, syscall.ENOSPC) {
+	if protocol.CodeOf(err) != protocol.KafkaStorageError && !errors.Is(err, r.inj.err) {
 		r.t.Errorf("%s: %v", what, err)
 	}
 	return false

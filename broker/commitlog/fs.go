@@ -92,8 +92,13 @@ func removeIfThere(fsys FS, name string) error {
 	return nil
 }
 
-// isFull reports whether err says that there is no room, which refuses one
-// append but leaves the log usable.
+// isFull reports whether err says that there is no room (or no descriptor),
+// which refuses one append but leaves the log usable.
 func isFull(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || noDescriptor(err)
+}
+
+// noDescriptor reports whether a file could not be opened because too many are.
+func noDescriptor(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }

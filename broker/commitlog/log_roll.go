@@ -2,6 +2,7 @@ package commitlog
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"math"
 	"slices"
@@ -77,7 +78,10 @@ func (l *Log) Flush() error {
 		return err
 	}
 	if err := l.flush(); err != nil {
-		return l.m.goOffline(err)
+		if noDescriptor(err) {
+			return l.diskError("flush", err) // nothing was synced and failed: a later one may work
+		}
+		return l.m.goOffline(fmt.Errorf("flush of %s: %w", l.tp, err))
 	}
 	l.mu.Lock()
 	callbacks := l.onDurable
@@ -92,6 +96,22 @@ func (l *Log) flush() error {
 	l.flushing.Lock()
 	defer l.flushing.Unlock()
 	state := l.beginFlush()
+	err := l.syncAll(state)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil {
+		l.unsyncedSnapshots = append(l.unsyncedSnapshots, state.snapshots...)
+		l.dirDirty.Store(true)
+		return err
+	}
+	for _, s := range state.sealed {
+		s.unsyncedSeal = false
+	}
+	l.recoveryPoint.Store(max(l.recoveryPoint.Load(), state.end))
+	return nil
+}
+
+func (l *Log) syncAll(state flushState) error {
 	for _, s := range state.sealed {
 		if err := s.sync(true); err != nil && !errors.Is(err, errGone) {
 			return err
@@ -110,12 +130,6 @@ func (l *Log) flush() error {
 			return err
 		}
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, s := range state.sealed {
-		s.unsyncedSeal = false
-	}
-	l.recoveryPoint.Store(max(l.recoveryPoint.Load(), state.end))
 	return nil
 }
 
