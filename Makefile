@@ -17,7 +17,7 @@ help: ## list the targets
 
 build: ## build the static binary bin/varve
 	@mkdir -p bin
-	CGO_ENABLED=0 $(GO) build -trimpath -o $(VARVE) ./cmd/varve
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o $(VARVE) ./cmd/varve
 
 run: build ## build and start a complete node on 127.0.0.1:9092
 	@$(VARVE) server
@@ -46,7 +46,7 @@ lint: $(TOOLS)/staticcheck ## gofmt, go vet, staticcheck
 fuzz: ## run each fuzz target for FUZZTIME
 	@for pkg in $$($(GO) list ./...); do \
 	  for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
-	    echo "== $$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
+	    echo "== $$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x $$pkg || exit 1; \
 	  done; \
 	done
 

@@ -85,12 +85,25 @@ func (b *Broker) run(name string, fn func(context.Context) error) *part {
 		if err == nil {
 			err = &protocol.InvariantError{What: "it ended by itself"}
 		}
-		select {
-		case b.failed <- fmt.Errorf("%s: %w", name, err):
-		default: // an earlier failure is the one to report
-		}
+		b.fail(fmt.Errorf("%s: %w", name, err))
 	})
 	return p
+}
+
+// fail takes the node down; of several failures the first is the one to report.
+func (b *Broker) fail(err error) {
+	select {
+	case b.failed <- err:
+	default:
+	}
+}
+
+// watchDisk is an event sink: a node whose one log directory has failed halts, as Apache Kafka's does. Its disk may
+// have lost what the page cache seemed to hold, so only a restart, with recovery, may serve again.
+func (b *Broker) watchDisk(e event.Event) {
+	if off, ok := e.(commitlog.DirOffline); ok {
+		b.fail(fmt.Errorf("log directory %s has failed: %w", off.Dir, off.Err))
+	}
 }
 
 // halt cancels a part and waits for its end.

@@ -18,6 +18,7 @@ import (
 	"varve/metastore/controller"
 	"varve/protocol"
 	"varve/protocol/event"
+	"varve/tiering"
 )
 
 // startTimeout bounds the steps of a start that wait for the metastore or the controller; recovery of logs is not among
@@ -39,7 +40,7 @@ func Start(ctx context.Context, cfg *config.Config, o Options) (*Broker, error) 
 	} else {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	b.events = event.Fan(sinks...)
+	b.events = event.Fan(append(sinks, b.watchDisk)...)
 	for _, step := range []func(context.Context) error{
 		b.bind, b.openLogs, b.openMeta, b.openTier, b.register, b.startReplicas, b.serve,
 	} {
@@ -64,7 +65,8 @@ func (b *Broker) bind(ctx context.Context) (err error) {
 		Handler: &b.handler, Events: b.events,
 		MaxFrameBytes:  b.cfg.Int("socket.request.max.bytes"),
 		MaxConnections: b.cfg.Int("max.connections"), MaxConnectionsPerIP: b.cfg.Int("max.connections.per.ip"),
-		IdleTimeout: b.cfg.Duration("connections.max.idle.ms"),
+		MaxInFlightBytes: max(b.cfg.Int64("queued.max.request.bytes"), 0),
+		IdleTimeout:      b.cfg.Duration("connections.max.idle.ms"),
 	})
 	if err != nil {
 		return err
@@ -96,7 +98,7 @@ func (b *Broker) openLogs(context.Context) (err error) {
 	b.logs, err = commitlog.OpenManager(commitlog.ManagerOptions{
 		Dir: b.cfg.LogDir(), NodeID: b.cfg.NodeID(), Events: b.events,
 		RecoveryThreads:      b.cfg.Int("num.recovery.threads.per.data.dir"),
-		CheckpointIntervalMs: b.cfg.Int64("log.flush.offset.checkpoint.interval.ms"),
+		CheckpointIntervalMs: min(b.cfg.Int64("log.flush.offset.checkpoint.interval.ms"), b.cfg.Int64("replica.high.watermark.checkpoint.interval.ms")),
 	})
 	return err
 }
@@ -155,6 +157,8 @@ func (b *Broker) startReplicas(ctx context.Context) (err error) {
 	}
 	if b.tier != nil {
 		o.Tier, o.ClockAgrees = b.tier, b.tier.ClockAgrees
+	} else {
+		o.ClockAgrees = (&tiering.ClockGuard{}).Agrees
 	}
 	if b.replicas, err = replica.New(o); err != nil {
 		return err

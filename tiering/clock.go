@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Bounds of the clock guard (DESIGN, invariant 13).
@@ -14,10 +12,10 @@ const (
 	clockAgreement = time.Hour // of steady progress after a jump, before the new time is believed
 )
 
-// clockGuard compares the wall clock with CLOCK_BOOTTIME, which no one can set.
+// ClockGuard compares the wall clock with CLOCK_BOOTTIME, which no one can set.
 // Deleting by age is allowed while both have advanced alike. After a jump it is
 // forbidden until they have agreed for an hour, or the wall clock has come back.
-type clockGuard struct {
+type ClockGuard struct {
 	mu       sync.Mutex
 	started  bool
 	base     time.Duration // wall - boot that is believed
@@ -28,7 +26,7 @@ type clockGuard struct {
 
 // observe takes one reading of both clocks and says whether retention may act. The
 // error names what is wrong.
-func (c *clockGuard) observe(wall time.Time, boot time.Duration) error {
+func (c *ClockGuard) observe(wall time.Time, boot time.Duration) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Duration(wall.UnixNano()) - boot
@@ -53,14 +51,8 @@ func (c *clockGuard) observe(wall time.Time, boot time.Duration) error {
 		(now - c.base).Round(time.Second), clockAgreement)
 }
 
-// bootTime reads CLOCK_BOOTTIME: time since boot, sleep included.
-func bootTime() time.Duration {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		return 0 // not on Linux: the guard then sees the wall clock run away and keeps retention off
-	}
-	return time.Duration(ts.Nano())
-}
+// Agrees says whether retention may act now, by this machine's clocks.
+func (c *ClockGuard) Agrees() bool { return c.observe(time.Now(), bootTime()) == nil }
 
 // ClockAgrees says whether retention may act now, for partitions that do not settle.
 func (m *Manager) ClockAgrees() bool { return m.readClock() == nil }

@@ -20,7 +20,7 @@ func TestClockGuard(t *testing.T) {
 		"asleep, in both": {{0, 0, true}, {100 * time.Hour, 100 * time.Hour, true}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var g clockGuard
+			var g ClockGuard
 			wall, boot := time.UnixMilli(1_700_000_000_000), 1000*time.Hour
 			for i, r := range readings {
 				wall, boot = wall.Add(r.wall), boot+r.boot

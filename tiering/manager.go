@@ -17,7 +17,7 @@ type Manager struct {
 	o        Options
 	location string // what rows say: where the store is and the folder in it
 	ownerKey string
-	clock    clockGuard
+	clock    ClockGuard
 	cache    *chunkCache
 	indexes  *indexCache
 	fills    *filler

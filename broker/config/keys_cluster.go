@@ -26,7 +26,7 @@ var clusterKeys = []Key{
 		Doc: "Largest answer to a follower's fetch."},
 	{Name: "replica.fetch.wait.max.ms", Type: TypeInt, Default: "500",
 		Doc: "Longest wait of a follower's fetch."},
-	{Name: "replica.high.watermark.checkpoint.interval.ms", Type: TypeLong, Default: "5000",
+	{Name: "replica.high.watermark.checkpoint.interval.ms", Type: TypeLong, Default: "5000", Check: atLeast(1), Acts: true,
 		Doc: "Time between writes of the high watermarks."},
 	{Name: "replica.lag.time.max.ms", Type: TypeLong, Default: "30000",
 		Doc: "A follower that has not caught up for so long leaves the in-sync set."},

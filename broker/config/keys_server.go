@@ -30,7 +30,7 @@ var serverKeys = []Key{
 		Doc: "Apache Kafka's background threads."},
 	{Name: "queued.max.requests", Type: TypeInt, Default: "500", Check: atLeast(1),
 		Doc: "Requests that may wait for a request thread before the network threads stop reading."},
-	{Name: "queued.max.request.bytes", Type: TypeLong, Default: "-1",
+	{Name: "queued.max.request.bytes", Type: TypeLong, Default: "-1", Acts: true,
 		Doc: "Bytes of requests that may be in flight in the broker before it stops reading; -1 leaves the bound to varve."},
 	{Name: "request.timeout.ms", Type: TypeInt, Default: "30000",
 		Doc: "How long an internal request waits for its answer."},

@@ -224,6 +224,10 @@ func (c *Config) resolveVoters(errs *[]error) {
 		}
 		c.voters = append(c.voters, Voter{ID: int32(n), Host: host, Port: int(p)})
 	}
+	if len(c.voters) > 1 {
+		*errs = append(*errs, c.at(key, "varve runs as one node and does not join others", "name this node alone, or remove the key"))
+		return
+	}
 	if len(c.voters) > 0 && !slices.ContainsFunc(c.voters, func(v Voter) bool { return v.ID == c.nodeID }) {
 		*errs = append(*errs, c.at(key, fmt.Sprintf("this node, %d, is not among them", c.nodeID), "add it, or correct node.id"))
 	}

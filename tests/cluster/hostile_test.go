@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -135,31 +136,8 @@ func upTo(produce int16) *kversion.Versions {
 	return v
 }
 
-// TestHostileBatches: a batch that is not right in any part gets Kafka's error and changes nothing.
-func TestHostileBatches(t *testing.T) {
-	n := node.StartT(t, withSets(t.TempDir()))
-	createTopic(t, n, "strict", 1, map[string]string{"max.message.bytes": "1000000"})
-	put := func(b []byte) *kerr.Error {
-		t.Helper()
-		p := kmsg.NewProduceRequestTopicPartition()
-		p.Records = b
-		rt := kmsg.NewProduceRequestTopic()
-		rt.Topic, rt.Partitions = "strict", []kmsg.ProduceRequestTopicPartition{p}
-		r := kmsg.NewPtrProduceRequest()
-		r.Acks, r.TimeoutMillis = -1, 5000
-		r.Topics = append(r.Topics, rt)
-		c := client(t, n, kgo.MaxVersions(upTo(9)))
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
-		resp, err := r.RequestWith(ctx, c)
-		if err != nil {
-			t.Fatalf("produce: %v", err)
-		}
-		return kerr.TypedErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
-	}
-	if err := put(batch(t)); err != nil {
-		t.Fatalf("a good batch was refused: %v", err)
-	}
+// refusals are batches that are not right in one part each, and the errors of which Kafka gives one.
+func refusals(t *testing.T) map[string]refusal {
 	change := func(at int, b ...byte) record.Batch {
 		out := batch(t)
 		copy(out[at:], b)
@@ -167,7 +145,6 @@ func TestHostileBatches(t *testing.T) {
 	}
 	wrongCRC := batch(t)
 	wrongCRC[len(wrongCRC)-1] ^= 1
-	two := append(batch(t), batch(t)...)
 	big := record.NewBuilder(record.Options{})
 	if err := big.Add(1, nil, make([]byte, 1_100_000)); err != nil {
 		t.Fatal(err)
@@ -176,38 +153,66 @@ func TestHostileBatches(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, c := range map[string]struct {
-		b    []byte
-		want []*kerr.Error
-	}{
+	broken := []*kerr.Error{kerr.InvalidRecord, kerr.CorruptMessage}
+	return map[string]refusal{
 		"wrong crc":          {wrongCRC, []*kerr.Error{kerr.CorruptMessage}},
-		"count too high":     {change(57, 0, 0, 0, 9), []*kerr.Error{kerr.InvalidRecord, kerr.CorruptMessage}},
-		"count negative":     {change(57, 255, 255, 255, 255), []*kerr.Error{kerr.InvalidRecord, kerr.CorruptMessage}},
-		"last offset delta":  {change(23, 0, 0, 0, 7), []*kerr.Error{kerr.InvalidRecord, kerr.CorruptMessage}},
-		"size beyond frame":  {change(8, 0, 0, 127, 0), []*kerr.Error{kerr.CorruptMessage, kerr.InvalidRecord}},
-		"size negative":      {change(8, 255, 0, 0, 0), []*kerr.Error{kerr.CorruptMessage, kerr.InvalidRecord}},
-		"size tiny":          {change(8, 0, 0, 0, 3), []*kerr.Error{kerr.CorruptMessage, kerr.InvalidRecord}},
-		"magic 1":            {change(16, 1), []*kerr.Error{kerr.InvalidRecord, kerr.CorruptMessage, kerr.UnsupportedForMessageFormat}},
+		"count too high":     {change(57, 0, 0, 0, 9), broken},
+		"count negative":     {change(57, 255, 255, 255, 255), broken},
+		"last offset delta":  {change(23, 0, 0, 0, 7), broken},
+		"size beyond frame":  {change(8, 0, 0, 127, 0), broken},
+		"size negative":      {change(8, 255, 0, 0, 0), broken},
+		"size tiny":          {change(8, 0, 0, 0, 3), broken},
+		"magic 1":            {change(16, 1), append(broken, kerr.UnsupportedForMessageFormat)},
 		"control batch":      {change(21, 0, 32), []*kerr.Error{kerr.InvalidRecord}},
-		"gzip of junk":       {change(21, 0, 1), []*kerr.Error{kerr.InvalidRecord, kerr.CorruptMessage}},
-		"snappy of junk":     {change(21, 0, 2), []*kerr.Error{kerr.InvalidRecord, kerr.CorruptMessage}},
-		"lz4 of junk":        {change(21, 0, 3), []*kerr.Error{kerr.InvalidRecord, kerr.CorruptMessage}},
-		"zstd of junk":       {change(21, 0, 4), []*kerr.Error{kerr.InvalidRecord, kerr.CorruptMessage}},
-		"unknown codec":      {change(21, 0, 6), []*kerr.Error{kerr.InvalidRecord, kerr.CorruptMessage, kerr.UnsupportedCompressionType}},
-		"two batches":        {two, []*kerr.Error{kerr.InvalidRecord}},
-		"no batch":           {[]byte{}, []*kerr.Error{kerr.InvalidRecord, kerr.CorruptMessage}},
-		"half a batch":       {batch(t)[:40], []*kerr.Error{kerr.InvalidRecord, kerr.CorruptMessage}},
+		"gzip of junk":       {change(21, 0, 1), broken},
+		"snappy of junk":     {change(21, 0, 2), broken},
+		"lz4 of junk":        {change(21, 0, 3), broken},
+		"zstd of junk":       {change(21, 0, 4), broken},
+		"unknown codec":      {change(21, 0, 6), append(broken, kerr.UnsupportedCompressionType)},
+		"two batches":        {append(batch(t), batch(t)...), []*kerr.Error{kerr.InvalidRecord}},
+		"no batch":           {[]byte{}, broken},
+		"half a batch":       {batch(t)[:40], broken},
 		"too large":          {tooBig, []*kerr.Error{kerr.MessageTooLarge, kerr.RecordListTooLarge}},
-		"decompression bomb": {bomb(t), []*kerr.Error{kerr.InvalidRecord, kerr.CorruptMessage, kerr.MessageTooLarge}},
-	} {
+		"decompression bomb": {bomb(t), append(broken, kerr.MessageTooLarge)},
+	}
+}
+
+type refusal struct {
+	batch []byte
+	want  []*kerr.Error
+}
+
+// put produces one batch as it is.
+func put(t *testing.T, n *node.Node, b []byte) *kerr.Error {
+	t.Helper()
+	p := kmsg.NewProduceRequestTopicPartition()
+	p.Records = b
+	rt := kmsg.NewProduceRequestTopic()
+	rt.Topic, rt.Partitions = "strict", []kmsg.ProduceRequestTopicPartition{p}
+	r := kmsg.NewPtrProduceRequest()
+	r.Acks, r.TimeoutMillis = -1, 5000
+	r.Topics = append(r.Topics, rt)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	resp, err := r.RequestWith(ctx, client(t, n, kgo.MaxVersions(upTo(9))))
+	if err != nil {
+		t.Fatalf("produce: %v", err)
+	}
+	return kerr.TypedErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
+}
+
+// TestHostileBatches: a batch that is not right in any part gets Kafka's error and changes nothing.
+func TestHostileBatches(t *testing.T) {
+	n := node.StartT(t, withSets(t.TempDir()))
+	createTopic(t, n, "strict", 1, map[string]string{"max.message.bytes": "1000000"})
+	if err := put(t, n, batch(t)); err != nil {
+		t.Fatalf("a good batch was refused: %v", err)
+	}
+	for name, c := range refusals(t) {
 		t.Run(name, func(t *testing.T) {
-			got := put(c.b)
-			for _, w := range c.want {
-				if got == w {
-					return
-				}
+			if got := put(t, n, c.batch); !slices.Contains(c.want, got) {
+				t.Fatalf("answered %v, want one of %v", got, c.want)
 			}
-			t.Fatalf("answered %v, want one of %v", got, c.want)
 		})
 	}
 	rss, err := n.RSSBytes()
@@ -217,7 +222,7 @@ func TestHostileBatches(t *testing.T) {
 	if end := endOffsets(t, n, "strict", 1); end[0] != 3 {
 		t.Fatalf("log ends at %d, want 3", end[0])
 	}
-	if err := put(batch(t)); err != nil {
+	if err := put(t, n, batch(t)); err != nil {
 		t.Fatalf("a good batch was refused afterwards: %v", err)
 	}
 }

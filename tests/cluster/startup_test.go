@@ -67,6 +67,7 @@ func TestStartRefused(t *testing.T) {
 		"no listener at all":  {"listeners=", []string{"listeners"}},
 		"retention nonsense":  {"log.retention.ms=-7", []string{"log.retention.ms"}},
 		"unknown varve key":   {"varve.tier.ulr=dir:///x", []string{"varve.tier.url"}},
+		"several voters":      {"controller.quorum.voters=1@127.0.0.1:9093,2@127.0.0.1:9094", []string{"controller.quorum.voters", "one node"}},
 		"set without a value": {"log.segment.bytes", []string{"key=value"}},
 	} {
 		t.Run(name, func(t *testing.T) { refused(t, withSets(t.TempDir(), c.set), 2, c.words...) })
