@@ -37,7 +37,8 @@ type Manager struct {
 	logs    map[topicPartition]*Log
 	strays  []string
 	trash   []trashFolder
-	started bool // the clean-shutdown marker is gone
+	started bool        // the clean-shutdown marker is gone
+	loaded  atomic.Bool // LoadAll has finished: logs holds all that the checkpoints name
 	closed  bool
 
 	// checkpoints guards the three files: what one says is collected and
@@ -250,6 +251,12 @@ func (m *Manager) start() error {
 	return nil
 }
 
+func (m *Manager) isStarted() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.started
+}
+
 // Checkpoint writes recovery points, log starts and high watermarks.
 func (m *Manager) Checkpoint() error {
 	if err := m.offlineError(); err != nil {
@@ -265,16 +272,20 @@ func (m *Manager) Checkpoint() error {
 func (m *Manager) writeCheckpoints() error {
 	m.checkpoints.Lock()
 	defer m.checkpoints.Unlock()
-	hw := m.collect(func(l *Log) int64 { return l.highWatermark.Load() })
+	hw := m.collect(m.highWatermarks, func(l *Log) int64 { return l.highWatermark.Load() })
 	return errors.Join(
-		m.recoveryPoints.write(m.collect(func(l *Log) int64 { return l.recoveryPoint.Load() })),
-		m.logStarts.write(m.collect(func(l *Log) int64 { return l.logStart.Load() })),
+		m.recoveryPoints.write(m.collect(m.recoveryPoints, func(l *Log) int64 { return l.recoveryPoint.Load() })),
+		m.logStarts.write(m.collect(m.logStarts, func(l *Log) int64 { return l.logStart.Load() })),
 		m.highWatermarks.write(hw))
 }
 
-// collect asks each log for an offset; negative ones are unknown and left out.
-func (m *Manager) collect(get func(*Log) int64) map[topicPartition]int64 {
+// collect asks each log for an offset; negative ones are unknown and left out. What the checkpoint says of logs that
+// are not loaded yet stays: their loading has yet to read it, in this life or after a crash.
+func (m *Manager) collect(c *offsetCheckpoint, get func(*Log) int64) map[topicPartition]int64 {
 	out := map[topicPartition]int64{}
+	if !m.loaded.Load() {
+		maps.Copy(out, c.written)
+	}
 	for _, l := range m.All() {
 		if off := get(l); off >= 0 {
 			out[l.tp] = off
@@ -286,7 +297,7 @@ func (m *Manager) collect(get func(*Log) int64) map[topicPartition]int64 {
 func (m *Manager) checkpointLogStart() error {
 	m.checkpoints.Lock()
 	defer m.checkpoints.Unlock()
-	return m.logStarts.write(m.collect(func(l *Log) int64 { return l.logStart.Load() }))
+	return m.logStarts.write(m.collect(m.logStarts, func(l *Log) int64 { return l.logStart.Load() }))
 }
 
 // lowerRecoveryPoint rewrites the checkpoint if it claims more than off.
@@ -325,7 +336,10 @@ func (m *Manager) forget(tp topicPartition) error {
 
 // Close flushes and closes all logs and leaves the clean-shutdown marker, last
 // of all, with the broker epoch (-1 unknown). When anything fails the marker is
-// not written and the next start recovers. Slices still held stay readable.
+// not written and the next start recovers; nor is it when LoadAll did not finish,
+// since logs that were not recovered are as a crash may have left them. A marker
+// of the life before then stands if nothing was started. Slices still held stay
+// readable.
 func (m *Manager) Close(ctx context.Context, brokerEpoch int64) error {
 	m.mu.Lock()
 	if m.closed {
@@ -341,10 +355,10 @@ func (m *Manager) Close(ctx context.Context, brokerEpoch int64) error {
 	if err == nil {
 		err = m.closeLogs(ctx)
 	}
-	if err == nil {
+	if err == nil && m.isStarted() {
 		err = m.writeCheckpoints()
 	}
-	if err == nil {
+	if err == nil && m.loaded.Load() {
 		err = writeFileAtomic(m.fs, m.path(cleanShutdownFile), encodeCleanShutdown(brokerEpoch))
 	}
 	return errors.Join(err, m.lock.Close())

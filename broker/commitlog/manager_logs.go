@@ -65,7 +65,11 @@ func (m *Manager) LoadAll(ctx context.Context, conf func(topic string, id protoc
 			return m.loadFolder(name, conf)
 		})
 	}
-	return g.Wait()
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	m.loaded.Store(true)
+	return nil
 }
 
 func (m *Manager) loadFolder(name string, conf func(topic string, id protocol.UUID, p int32) Config) error {

@@ -173,6 +173,7 @@ func TestOnRealDisk(t *testing.T) {
 	if _, err := OpenManager(o); err == nil {
 		t.Fatal("two managers of one directory")
 	}
+	must(t, m.LoadAll(context.Background(), func(string, protocol.UUID, int32) Config { return cfg }))
 	l, err := m.Create("t", testID, 0, cfg)
 	must(t, err)
 	appendN(t, l, 200, 3)

@@ -131,7 +131,9 @@ type EpochQuery struct {
 	Epoch              int32
 }
 
-// LostRange is a range of offsets [From, To) that an erased replica may have held and nobody has.
+// LostRange is a range of offsets [From, To) that an erased replica held, up to the high watermark last checkpointed, and
+// that nobody has. What it got in the seconds after that checkpoint is lost too, and not known: so an empty range is told
+// as well.
 type LostRange struct {
 	Topic     string
 	TopicID   protocol.UUID

@@ -31,6 +31,7 @@ func (t target) leadsAt(node int32) (epoch int32, leads bool) {
 // life is what is known of a replica beyond its role.
 type life struct {
 	told      bool  // the controller hears that its folder is gone
+	vanished  bool  // the folder that should be here is not: what it held beyond the tier is lost, known or not
 	lostBelow int64 // high-watermark checkpoint at the first look, until the first election; -1 unknown
 	fromTier  bool  // an election that waits for the tier is under way
 }
@@ -325,6 +326,7 @@ func (p *partition) erased(r *role) {
 		return
 	}
 	p.life.told = true
+	p.life.vanished = true
 	p.m.events.Emit(ReplicaErased{Topic: p.topic, TopicID: p.id, Partition: p.index, HighWatermark: p.life.lostBelow})
 	p.m.tell.lost(p.id, p.index)
 }

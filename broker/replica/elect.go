@@ -157,10 +157,10 @@ func (p *partition) startEpoch(r *role, settled int64, fromTier bool) {
 		p.fail(r, "elect", err)
 		return
 	}
-	if p.life.lostBelow > end {
-		p.m.report(LostRange{Topic: p.topic, TopicID: p.id, Partition: p.index, From: end, To: p.life.lostBelow, At: p.m.now()})
+	if p.life.lostBelow > end || p.life.vanished {
+		p.m.report(LostRange{Topic: p.topic, TopicID: p.id, Partition: p.index, From: end, To: max(p.life.lostBelow, end), At: p.m.now()})
 	}
-	p.life.lostBelow = -1
+	p.life.lostBelow, p.life.vanished = -1, false
 	next := *r // r itself can be seen already
 	r = &next
 	r.state, r.problem, r.epochStart = StateLeader, "", end
