@@ -36,6 +36,7 @@ func serveBare(kind, path string) error {
 			err = bareSendfile(c.(*net.TCPConn), f)
 		} else {
 			err = bareAppend(c.(*net.TCPConn), f)
+			err = errors.Join(err, f.Truncate(0)) // the next round takes fresh pages, as a log that grows does
 		}
 		_ = c.Close()
 		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) {

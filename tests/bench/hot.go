@@ -4,12 +4,9 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -21,63 +18,63 @@ const (
 	fetchVersion = 12
 )
 
+// benchHot reads one partition from the page cache. The bare side sends the same ranges of the same file: how the
+// kernel happened to lay out its pages is the same for both.
 func benchHot(ctx context.Context, o options) error {
-	dir := filepath.Join(o.data, "hot")
-	v, err := startVarve(ctx, o, dir, "varve.topic.remote.storage.enable=false", "log.segment.bytes=268435456")
+	v, err := startVarve(ctx, o, filepath.Join(o.data, "hot"), "log.segment.bytes=1073741824")
 	if err != nil {
 		return err
 	}
 	defer v.stop()
-	req, records, err := loadHot(ctx, v.addr)
+	l, err := loadHot(ctx, v, o)
 	if err != nil {
 		return err
 	}
-	plain := filepath.Join(o.data, "plain")
-	if err := os.WriteFile(plain, make([]byte, hotLogBytes), 0o644); err != nil {
-		return err
-	}
-	b, err := startBare(ctx, "sendfile", plain)
+	b, err := startBare(ctx, "sendfile", filepath.Join(o.data, "hot", "log", hotTopic+"-0", "00000000000000000000.log"))
 	if err != nil {
 		return err
 	}
 	defer b.stop()
 	as, bs, err := alternate(o.rounds,
-		func() (sample, error) { return hotVarve(v, o, req, records) },
-		func() (sample, error) { return hotBare(b, o) })
+		func() (sample, error) { return hotVarve(v, o, l) },
+		func() (sample, error) { return hotBare(b, o, l) })
 	if err != nil {
 		return err
 	}
-	report(fmt.Sprintf("hot reads, %d KiB fetches, one connection", o.fetchBytes>>10), as, bs, []figure{
+	report(fmt.Sprintf("hot reads, fetches of up to %d KiB, one connection", o.fetchBytes>>10), as, bs, []figure{
 		{"GB/s", sample.gbPerS}, {"CPU s/GB", sample.cpuPerGB}})
 	return nil
 }
 
-// loadHot fills one partition and returns a Fetch request whose offset can be patched in place, and the record count.
-func loadHot(ctx context.Context, addr string) (*fetchTemplate, int64, error) {
-	c, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.ProducerBatchCompression(kgo.NoCompression()),
-		kgo.ProducerBatchMaxBytes(64<<10), kgo.DefaultProduceTopic(hotTopic), kgo.ProducerLinger(5*time.Millisecond))
+// hotLog is a partition of batches that are all of one size, so that each range a fetch answers is known beforehand.
+type hotLog struct {
+	batchBytes int64 // one batch
+	perFetch   int64 // batches in the answer to a fetch
+	fetches    int64 // that read the whole log, whole answers only
+	req        *fetchTemplate
+}
+
+// loadHot fills one partition.
+func loadHot(ctx context.Context, v *side, o options) (*hotLog, error) {
+	if err := createTopic(ctx, v, hotTopic, 1); err != nil {
+		return nil, err
+	}
+	batch, err := newBatch(largeBatch)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
+	}
+	l := &hotLog{batchBytes: int64(len(batch)), perFetch: int64(o.fetchBytes / len(batch)), req: newFetchTemplate(o.fetchBytes)}
+	if l.perFetch == 0 {
+		return nil, fmt.Errorf("-fetch-bytes %d is less than a batch of %d", o.fetchBytes, len(batch))
+	}
+	l.fetches = hotLogBytes / (l.perFetch * l.batchBytes)
+	c, err := dial(v.addr)
+	if err != nil {
+		return nil, err
 	}
 	defer c.Close()
-	if _, err := kadm.NewClient(c).CreateTopic(ctx, 1, 1, nil, hotTopic); err != nil {
-		return nil, 0, err
-	}
-	var failed error
-	value := make([]byte, 1024)
-	count := int64(0)
-	for sent := 0; sent < hotLogBytes; sent += len(value) {
-		c.Produce(ctx, kgo.SliceRecord(value), func(_ *kgo.Record, err error) {
-			if err != nil {
-				failed = err
-			}
-		})
-		count++
-	}
-	if err := c.Flush(ctx); err != nil {
-		return nil, 0, err
-	}
-	return newFetchTemplate(), count, failed
+	_, err = replay(c, [][]byte{produceFrame(hotTopic, 0, batch)}, int(l.fetches*l.perFetch), produceCheck(hotTopic))
+	return l, err
 }
 
 // fetchTemplate is an encoded Fetch request with the place of its fetch offset.
@@ -86,13 +83,13 @@ type fetchTemplate struct {
 	offset int
 }
 
-func newFetchTemplate() *fetchTemplate {
+func newFetchTemplate(maxBytes int) *fetchTemplate {
 	build := func(off int64) []byte {
 		r := kmsg.NewPtrFetchRequest()
 		r.Version = fetchVersion
 		r.ReplicaID, r.MaxWaitMillis, r.MinBytes, r.MaxBytes, r.SessionEpoch = -1, 100, 1, 1<<30, -1
 		p := kmsg.NewFetchRequestTopicPartition()
-		p.FetchOffset, p.PartitionMaxBytes = off, 1<<20
+		p.FetchOffset, p.PartitionMaxBytes = off, int32(maxBytes)
 		t := kmsg.NewFetchRequestTopic()
 		t.Topic, t.Partitions = hotTopic, []kmsg.FetchRequestTopicPartition{p}
 		r.Topics = append(r.Topics, t)
@@ -122,78 +119,69 @@ func measure(s *side, do func() (int64, error)) (sample, error) {
 	return sample{bytes: n, wall: wall, cpu: after - before}, err
 }
 
-// hotVarve walks the log from the start again and again. The reply's last batch is not looked for: records are of one
-// size, so the next offset follows from the bytes received, rounded down to whole batches by asking at the batch found.
-func hotVarve(s *side, o options, req *fetchTemplate, records int64) (sample, error) {
+// hotVarve walks the log from the start again and again.
+func hotVarve(s *side, o options, l *hotLog) (sample, error) {
+	return hotRead(s, o, l, func(c *conn, i int64) error {
+		off := i * l.perFetch * int64(largeBatch.records)
+		binary.BigEndian.PutUint64(l.req.bytes[l.req.offset:], uint64(off))
+		if _, err := c.Write(l.req.bytes); err != nil {
+			return err
+		}
+		head, size, err := c.reply(256)
+		if err != nil {
+			return err
+		}
+		return checkFetched(head, off, int64(size), l.perFetch*l.batchBytes)
+	})
+}
+
+func hotBare(s *side, o options, l *hotLog) (sample, error) {
+	var req [20]byte
+	n := l.perFetch * l.batchBytes
+	return hotRead(s, o, l, func(c *conn, i int64) error {
+		binary.BigEndian.PutUint64(req[4:], uint64(i*n))
+		binary.BigEndian.PutUint64(req[12:], uint64(n))
+		if _, err := c.Write(req[:]); err != nil {
+			return err
+		}
+		_, _, err := c.reply(256)
+		return err
+	})
+}
+
+// hotRead counts record bytes, the same for both sides.
+func hotRead(s *side, o options, l *hotLog, fetch func(c *conn, i int64) error) (sample, error) {
 	c, err := dial(s.addr)
 	if err != nil {
 		return sample{}, err
 	}
 	defer c.Close()
 	return measure(s, func() (got int64, err error) {
-		perRecord := int64(0)
-		for off := int64(0); got < o.bytes; {
-			binary.BigEndian.PutUint64(req.bytes[req.offset:], uint64(off))
-			if _, err := c.Write(req.bytes); err != nil {
-				return 0, err
+		for i := int64(0); got < o.bytes; i = (i + 1) % l.fetches {
+			if err := fetch(c, i); err != nil {
+				return 0, fmt.Errorf("fetch %d: %w", i, err)
 			}
-			head, size, err := c.reply(256)
-			if err != nil {
-				return 0, err
-			}
-			base, batch, count, err := firstBatch(head)
-			if err != nil {
-				return 0, fmt.Errorf("at offset %d: %w", off, err)
-			}
-			perRecord = int64(batch) / int64(count)
-			got += int64(size)
-			// One batch less than what came: the answer to the next fetch starts at a batch this one surely held.
-			off = base + max(int64(size)/perRecord-int64(count), int64(count))
-			if off >= records-2*int64(count) {
-				off = 0
-			}
+			got += l.perFetch * l.batchBytes
 		}
 		return got, nil
 	})
 }
 
-// firstBatch reads the reply's first batch header: base offset, bytes and record count.
-func firstBatch(head []byte) (base int64, batch, count int32, err error) {
+// checkFetched holds a reply's error code, its length and the offset of its first batch against what was asked.
+func checkFetched(head []byte, off, size, records int64) error {
 	// v12: correlation 4, tags 1, throttle 4, error 2, session 4, topics 1, name, partitions 1, index 4, error 2, ...
 	i := 4 + 1 + 4 + 2 + 4 + 1 + 1 + len(hotTopic) + 1 + 4
 	if code := int16(binary.BigEndian.Uint16(head[i:])); code != 0 {
-		return 0, 0, 0, fmt.Errorf("fetch error %d", code)
+		return fmt.Errorf("error code %d", code)
 	}
 	i += 2 + 8 + 8 + 8 + 1 + 4 // error, high watermark, last stable, log start, aborted (null), preferred replica
-	_, n := binary.Uvarint(head[i:])
-	i += n
-	if n <= 0 || len(head) < i+61 {
-		return 0, 0, 0, fmt.Errorf("a reply of %d bytes holds no batch", len(head))
+	n, width := binary.Uvarint(head[i:])
+	i += width
+	if width <= 0 || int64(n)-1 != records || size < records || len(head) < i+8 {
+		return fmt.Errorf("%d bytes of records in a reply of %d, not %d", int64(n)-1, size, records)
 	}
-	b := head[i:]
-	return int64(binary.BigEndian.Uint64(b)), int32(binary.BigEndian.Uint32(b[8:])) + 12, int32(binary.BigEndian.Uint32(b[57:])), nil
-}
-
-func hotBare(s *side, o options) (sample, error) {
-	c, err := dial(s.addr)
-	if err != nil {
-		return sample{}, err
+	if base := int64(binary.BigEndian.Uint64(head[i:])); base != off {
+		return fmt.Errorf("records from offset %d, not %d", base, off)
 	}
-	defer c.Close()
-	return measure(s, func() (got int64, err error) {
-		var req [20]byte
-		for off := int64(0); got < o.bytes; off = (off + int64(o.fetchBytes)) % hotLogBytes {
-			binary.BigEndian.PutUint64(req[4:], uint64(off))
-			binary.BigEndian.PutUint64(req[12:], uint64(o.fetchBytes))
-			if _, err := c.Write(req[:]); err != nil {
-				return 0, err
-			}
-			_, size, err := c.reply(256)
-			if err != nil {
-				return 0, err
-			}
-			got += int64(size)
-		}
-		return got, nil
-	})
+	return nil
 }

@@ -29,7 +29,7 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 5, "counted rounds of each side, after one that is not")
 	flag.Int64Var(&o.bytes, "bytes", 2<<30, "bytes moved per round")
 	flag.IntVar(&o.fetchBytes, "fetch-bytes", 1<<20, "bytes per fetch")
-	flag.StringVar(&o.only, "only", "", "hot or produce: that part alone")
+	flag.StringVar(&o.only, "only", "", "produce, small or hot: that part alone")
 	flag.StringVar(&o.bare, "bare", "", "internal: run as the bare server (sendfile or append)")
 	flag.StringVar(&o.bareFile, "bare-file", "", "internal: the bare server's file")
 	flag.Parse()
@@ -53,14 +53,19 @@ func run(ctx context.Context, o options) error {
 		defer os.RemoveAll(dir)
 		o.data = dir
 	}
-	if o.only == "" || o.only == "produce" {
-		if err := benchProduce(ctx, o); err != nil {
-			return fmt.Errorf("produce: %w", err)
+	for _, part := range []struct {
+		name string
+		run  func() error
+	}{
+		{"produce", func() error { return benchProduce(ctx, o, largeBatch) }},
+		{"small", func() error { return benchProduce(ctx, o, smallBatch) }},
+		{"hot", func() error { return benchHot(ctx, o) }},
+	} {
+		if o.only != "" && o.only != part.name {
+			continue
 		}
-	}
-	if o.only == "" || o.only == "hot" {
-		if err := benchHot(ctx, o); err != nil {
-			return fmt.Errorf("hot: %w", err)
+		if err := part.run(); err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
 		}
 	}
 	return nil
@@ -72,6 +77,7 @@ type sample struct {
 	wall     time.Duration
 	cpu      time.Duration
 	p50, p99 time.Duration
+	requests int
 }
 
 func (s sample) gbPerS() float64   { return float64(s.bytes) / 1e9 / s.wall.Seconds() }

@@ -48,7 +48,8 @@ func startBare(ctx context.Context, kind, path string) (*side, error) {
 }
 
 func startVarve(ctx context.Context, o options, data string, sets ...string) (*side, error) {
-	args := []string{"--set", "listeners=PLAINTEXT://127.0.0.1:0", "--set", "varve.http.listen=127.0.0.1:0"}
+	args := []string{"--set", "listeners=PLAINTEXT://127.0.0.1:0", "--set", "varve.http.listen=127.0.0.1:0",
+		"--set", "varve.topic.remote.storage.enable=false"} // no uploads beside what is measured
 	for _, s := range sets {
 		args = append(args, "--set", s)
 	}
