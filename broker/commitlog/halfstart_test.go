@@ -10,21 +10,20 @@ import (
 	"varve/protocol/record"
 )
 
+func openAgain(t *testing.T, fsys FS) *Manager {
+	t.Helper()
+	m, err := OpenManager(ManagerOptions{FS: fsys, Dir: "logs", NodeID: 1, ClusterID: "c", RecoveryThreads: 1})
+	must(t, err)
+	return m
+}
+
 // TestHalfLoadedDirectoryKeepsItsCheckpoints: a load that stops half-way, and checkpoints written meanwhile, cost no log
 // its log start, high watermark or recovery point, and leave no marker of a clean shutdown.
 func TestHalfLoadedDirectoryKeepsItsCheckpoints(t *testing.T) {
 	fsys := NewMemFS()
-	open := func() *Manager {
-		t.Helper()
-		m, err := OpenManager(ManagerOptions{FS: fsys, Dir: "logs", NodeID: 1, ClusterID: "c", RecoveryThreads: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return m
-	}
 	ctx := context.Background()
 	conf := func(string, protocol.UUID, int32) Config { return DefaultConfig() }
-	m := open()
+	m := openAgain(t, fsys)
 	if err := m.LoadAll(ctx, conf); err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +47,7 @@ func TestHalfLoadedDirectoryKeepsItsCheckpoints(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	m = open()
+	m = openAgain(t, fsys)
 	seen := 0
 	stop, cancel := context.WithCancel(ctx)
 	err := m.LoadAll(stop, func(string, protocol.UUID, int32) Config {
@@ -67,7 +66,7 @@ func TestHalfLoadedDirectoryKeepsItsCheckpoints(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	m = open()
+	m = openAgain(t, fsys)
 	if _, clean := m.CleanShutdown(); clean {
 		t.Fatal("half a load left a marker of a clean shutdown")
 	}
