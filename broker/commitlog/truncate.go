@@ -419,6 +419,21 @@ func (l *Log) SetLogStart(off int64) error {
 	return nil
 }
 
+// LowerLogStart makes offsets below the local ones exist again: the checkpoint was
+// lost, so that the log was taken to begin with its first file, and the tier holds
+// what lies below. Higher offsets change nothing.
+func (l *Log) LowerLogStart(off int64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.writable(); err != nil {
+		return err
+	}
+	if off >= 0 && off < l.logStart.Load() {
+		l.logStart.Store(off)
+	}
+	return nil
+}
+
 // FreeBelow removes sealed segments that lie wholly below off, oldest first; the
 // active one stays. LocalStart moves before any file goes. Readers keep what
 // they hold. It returns the bytes of the log files removed.

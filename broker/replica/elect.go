@@ -46,11 +46,9 @@ func (p *partition) elect(r *role) {
 		return
 	}
 	if err == nil && tierAgrees(r.log, st) {
-		if st.LogStart > r.log.LogStart() {
-			if err := r.log.SetLogStart(st.LogStart); err != nil {
-				p.fail(r, "elect", err)
-				return
-			}
+		if err := takeLogStart(r.log, st); err != nil {
+			p.fail(r, "elect", err)
+			return
 		}
 		p.startEpoch(r, st.End, false)
 		return
@@ -87,6 +85,19 @@ func tierAgrees(log *commitlog.Log, st metastore.TierState) bool {
 	from, to := max(st.LogStart, log.LocalStart()), min(st.End, log.End())
 	_, differs := diverges(tierLineage(st), log.Epochs(), from, to)
 	return !differs
+}
+
+// takeLogStart makes the metastore's log start the log's. A higher one of the log counts only where offsets between the
+// tier's end and the local start are gone, as after a time without the tier: else its checkpoint was lost, and the records
+// from the metastore's log start on are in the tier.
+func takeLogStart(log *commitlog.Log, st metastore.TierState) error {
+	switch have := log.LogStart(); {
+	case st.LogStart > have:
+		return log.SetLogStart(st.LogStart)
+	case st.LogStart < have && log.LocalStart() <= st.End:
+		return log.LowerLogStart(st.LogStart)
+	}
+	return nil
 }
 
 // electFromTier repeats the election until the tier has answered or the target has changed.
