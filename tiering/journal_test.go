@@ -194,3 +194,21 @@ func TestJournalObjectsAreBounded(t *testing.T) {
 		t.Fatal("nothing fits")
 	}
 }
+
+// TestJournalAtTheEnd: an orderly stop leaves nothing in the outbox; a store that is away holds it up for a bounded time.
+func TestJournalAtTheEnd(t *testing.T) {
+	w := newWorld(t, keepAll(), func(o *Options) { o.TaskIntervalMs, o.JournalIntervalMs = 10, 3_600_000 })
+	w.start()
+	stop := w.run()
+	w.append(100, 0)
+	w.m.Nudge(w.part.id, 0)
+	w.await(func() bool {
+		st, _ := w.meta.Tier(w.part.id, 0)
+		return st.End > 0 && st.End == w.sealedEnd()
+	})
+	stop()
+	entries, _, _, err := w.meta.JournalPending(10)
+	if err != nil || len(entries) != 0 {
+		t.Fatalf("%d entries are left: %v", len(entries), err)
+	}
+}

@@ -177,6 +177,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	loops.Wait()
 	m.fills.close()
 	m.waitTasks(&tasks)
+	if foreign == nil {
+		m.lastJournal(ctx)
+	}
 	m.cache.close()
 	if foreign != nil {
 		return foreign
@@ -194,6 +197,14 @@ func (m *Manager) waitTasks(tasks *sync.WaitGroup) {
 	case <-done:
 	case <-time.After(shutdownWait):
 	}
+}
+
+// lastJournal writes what the outbox still holds, so that a node which was stopped in order, and then lost its disk, is in
+// the bucket whole.
+func (m *Manager) lastJournal(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownWait)
+	defer cancel()
+	m.note(&m.journalErr, m.journalAll(ctx))
 }
 
 // every calls fn now and then after each interval until ctx ends.

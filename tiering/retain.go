@@ -235,7 +235,7 @@ func newRetentionPlan(st metastore.TierState, segs []commitlog.SegmentInfo, cfg 
 	p.before = nowMs - cfg.RetentionMs
 	p.excess = st.Bytes - cfg.RetentionBytes
 	for _, s := range segs {
-		if s.Base >= st.End {
+		if s.Base >= st.End && s.Next > st.LogStart { // what lies below log start is given up already, though not yet freed
 			p.excess += s.SizeBytes
 		}
 	}
@@ -244,7 +244,7 @@ func newRetentionPlan(st metastore.TierState, segs []commitlog.SegmentInfo, cfg 
 
 // takes says whether a segment goes, and books it.
 func (p *retentionPlan) takes(bytes, maxTimestamp int64) bool {
-	if !(p.byTime && maxTimestamp < p.before) && !(p.bySize && bytes > 0 && p.excess >= bytes) {
+	if !(p.byTime && maxTimestamp < p.before) && !(p.bySize && p.excess >= bytes) {
 		return false
 	}
 	p.excess -= bytes
@@ -283,7 +283,7 @@ func (p *retentionPlan) local(segs []commitlog.SegmentInfo, lastStable int64) {
 		}
 		bytes := s.SizeBytes
 		if s.Base < p.tierEnd {
-			bytes = 0 // partly in the tier, counted there: it goes by time only
+			bytes = 0 // partly in the tier and counted there; the other part, in nobody's count, is kept as long as can be
 		}
 		if !p.takes(bytes, newest(s)) {
 			return

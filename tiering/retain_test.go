@@ -39,7 +39,9 @@ func TestRetentionPlan(t *testing.T) {
 		"not past the last stable offset":  {0, 0, -1, remote, local, 45, 40, 3},
 		"never the active one":             {0, 0, -1, remote, local, 55, 50, 3},
 		"everything":                       {0, -1, 0, remote, local, 55, 50, 3},
-		"straddling: time only":            {0, -1, 0, remote, []seg{{25, 35, 100, 1}, {35, 40, 1, 1}}, 40, 30, 3},
+		"straddling by size":               {0, -1, 1, remote, []seg{{25, 35, 100, 1}, {35, 40, 1, 1}}, 40, 35, 3},
+		"straddling, needed for the limit": {0, -1, 2, remote, []seg{{25, 35, 100, 1}, {35, 40, 1, 1}}, 40, 20, 2},
+		"local below log start is no size": {40, -1, 110, nil, []seg{{20, 30, 100, 1}, {30, 40, 100, 1}, {40, 50, 100, 1}, {50, 55, 10, 1}}, 55, 40, 0},
 		"straddling by time":               {0, 0, -1, remote, []seg{{25, 35, 100, 1}, {35, 40, 1, 1}}, 40, 35, 3},
 		"nothing in the tier":              {0, now - 450, -1, nil, []seg{{0, 10, 5, 400}, {10, 20, 5, 500}, {20, 21, 5, 1}}, 21, 10, 0},
 	} {
