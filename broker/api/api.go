@@ -31,6 +31,7 @@ type Cluster interface {
 type Replicas interface {
 	Append(req *replica.AppendRequest, done func([]replica.AppendResult))
 	Fetch(ctx context.Context, req *replica.FetchRequest) []replica.FetchResult
+	NewSession() replica.FetchSession
 	ListOffset(ctx context.Context, q replica.OffsetQuery) (replica.OffsetResult, error)
 }
 
@@ -54,6 +55,7 @@ type Dispatcher struct {
 	o           Options
 	producerIDs idBlock
 	autoCreate  autoCreator
+	sessions    fetchSessions
 
 	fetchMaxBytes int           // fetch.max.bytes
 	fetchMaxWait  time.Duration // connections.max.idle.ms: a peer that waits longer would count as idle; an hour where that has no bound
@@ -69,6 +71,7 @@ func New(o Options) *Dispatcher {
 	if d.fetchMaxWait < 0 {
 		d.fetchMaxWait = unboundedIdleFetchWait
 	}
+	d.sessions.init(o.Config.Int("max.incremental.fetch.session.cache.slots"), o.Replicas.NewSession)
 	d.producerIDs.init(o.ProducerIDs)
 	d.autoCreate.init(d)
 	return d

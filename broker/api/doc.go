@@ -17,9 +17,9 @@
 //
 // Crash cases: nothing is stored here. A producer id block that was taken and
 // not used up is lost with the process; ids are never given out twice. Topics
-// waiting to be created automatically are forgotten; clients ask again.
+// waiting to be created automatically are forgotten; clients ask again. Fetch
+// sessions are forgotten too: clients are told so and begin new ones.
 //
 // Non-goals: authentication, authorization and quotas (every client may do
-// everything: the listeners are loopback or declared insecure), fetch sessions
-// (every Fetch is answered in full with session id 0), transactions, groups.
+// everything: the listeners are loopback or declared insecure), transactions.
 package api

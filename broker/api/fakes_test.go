@@ -107,6 +107,7 @@ type fakeReplicas struct {
 	fetches  []*replica.FetchRequest
 	released int
 	made     int
+	sessions int // open ones
 }
 
 func (f *fakeReplicas) Append(req *replica.AppendRequest, done func([]replica.AppendResult)) {
@@ -167,6 +168,53 @@ func (f *fakeReplicas) Fetch(ctx context.Context, req *replica.FetchRequest) []r
 	for i := range out {
 		out[i] = replica.FetchResult{HighWatermark: 20, LastStable: 19, LogStart: 1, Leader: -1, LeaderEpoch: -1, PreferredReplica: -1,
 			Spans: []protocol.Span{f.span([]byte("first")), f.span([]byte("second"))}}
+	}
+	return out
+}
+
+// NewSession returns a session that reads everything each time.
+func (f *fakeReplicas) NewSession() replica.FetchSession {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sessions++
+	return &fakeSession{of: f, parts: map[int]replica.FetchPartition{}}
+}
+
+type fakeSession struct {
+	of     *fakeReplicas
+	next   int
+	parts  map[int]replica.FetchPartition
+	closed bool
+}
+
+func (s *fakeSession) Add(q replica.FetchPartition) int {
+	s.next++
+	s.parts[s.next] = q
+	return s.next
+}
+
+func (s *fakeSession) Change(place int, q replica.FetchPartition) { s.parts[place] = q }
+func (s *fakeSession) Remove(place int)                           { delete(s.parts, place) }
+func (s *fakeSession) Redo()                                      {}
+
+func (s *fakeSession) Close() {
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
+	if !s.closed {
+		s.of.sessions--
+	}
+	s.closed = true
+}
+
+func (s *fakeSession) Fetch(ctx context.Context, req *replica.FetchRequest) []replica.SessionResult {
+	places := slices.Sorted(maps.Keys(s.parts))
+	full := *req
+	for _, place := range places {
+		full.Partitions = append(full.Partitions, s.parts[place])
+	}
+	out := make([]replica.SessionResult, len(places))
+	for i, r := range s.of.Fetch(ctx, &full) {
+		out[i] = replica.SessionResult{Place: places[i], FetchResult: r}
 	}
 	return out
 }

@@ -58,28 +58,6 @@ func TestFetch(t *testing.T) {
 	}
 }
 
-// A request that continues a session is told that there is none; one that would
-// begin or end a session is a full request.
-func TestFetchSessions(t *testing.T) {
-	b := newBench(t)
-	for _, tc := range []struct {
-		id, epoch int32
-		want      protocol.ErrorCode
-	}{
-		{0, 0, 0}, {0, -1, 0}, {55, 0, 0}, {55, -1, 0},
-		{55, 1, protocol.FetchSessionIDNotFound}, {0, 1, protocol.FetchSessionIDNotFound},
-	} {
-		for _, v := range []int16{7, 12, 18} {
-			req := fetchRequest(v)
-			req.SessionID, req.SessionEpoch = tc.id, tc.epoch
-			resp := ask[*kmsg.FetchResponse](b, req)
-			if resp.ErrorCode != int16(tc.want) || resp.SessionID != 0 || (len(resp.Topics) == 0) != (tc.want != 0) {
-				t.Errorf("%+v version %d: %+v", tc, v, resp)
-			}
-		}
-	}
-}
-
 func TestFetchBounds(t *testing.T) {
 	b := newBench(t, "fetch.max.bytes=5000", "connections.max.idle.ms=2000")
 	req := fetchRequest(12)

@@ -74,7 +74,7 @@ var serverKeys = []Key{
 		Doc: "Java classes that fill in variables in configuration values."},
 	{Name: "fetch.max.bytes", Type: TypeInt, Default: "57671680", Check: atLeast(1024), Acts: true,
 		Doc: "Largest answer to one fetch, over all its partitions."},
-	{Name: "max.incremental.fetch.session.cache.slots", Type: TypeInt, Default: "1000", Check: atLeast(0),
+	{Name: "max.incremental.fetch.session.cache.slots", Type: TypeInt, Default: "1000", Check: atLeast(0), Acts: true,
 		Doc: "Incremental fetch sessions kept at once."},
 	{Name: "max.request.partition.size.limit", Type: TypeInt, Default: "2000", Check: atLeast(1),
 		Doc: "Partitions that one request may describe."},

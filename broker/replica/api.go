@@ -86,6 +86,8 @@ type FetchResult struct {
 	Leader           int32     // with NotLeaderOrFollower and FencedLeaderEpoch, else -1
 	LeaderEpoch      int32
 	PreferredReplica int32 // -1: this one
+
+	more bool // there are records that the size limits kept back
 }
 
 // EpochEnd is a leader epoch and the offset after its last record; -1, -1 when unknown.

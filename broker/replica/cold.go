@@ -113,7 +113,8 @@ func (f *fetch) startCold(ctx context.Context) {
 }
 
 func (f *fetch) startOneCold(ctx context.Context, i int) {
-	s, q := &f.slots[i], &f.req.Partitions[i]
+	s := &f.slots[i]
+	q := s.q
 	req := tiering.ReadRequest{
 		TopicID: s.p.id, Partition: s.p.index, Offset: q.Offset,
 		MaxBytes: int(s.reserved), MinOne: s.minOne, ReadCommitted: f.req.ReadCommitted,
@@ -142,7 +143,7 @@ func (f *fetch) takeCold() {
 	for _, a := range f.cold.take() {
 		s := &f.slots[a.place]
 		if a.err != nil {
-			f.coldFailed(s, &f.req.Partitions[a.place], a.err)
+			f.coldFailed(s, s.q, a.err)
 			continue
 		}
 		f.colds--

@@ -22,20 +22,31 @@ const coldGrace = 100 * time.Millisecond
 // partitions in the tier: remote.fetch.max.wait.ms), or ctx or Run ends; what there is then is returned. Results are in
 // the request's order and own their spans.
 func (m *Manager) Fetch(ctx context.Context, req *FetchRequest) []FetchResult {
-	f := &fetch{m: m, req: req, budget: int64(req.MaxBytes), slots: make([]fetchSlot, len(req.Partitions)), start: m.now()}
-	until := f.start.Add(min(req.MaxWait, startGrace))
+	f := m.newFetch(req, len(req.Partitions))
+	for i := range req.Partitions {
+		f.slots = append(f.slots, fetchSlot{q: &req.Partitions[i], place: i})
+	}
+	f.run(ctx)
+	return f.finish()
+}
+
+func (m *Manager) newFetch(req *FetchRequest, slots int) *fetch {
+	return &fetch{m: m, req: req, budget: int64(req.MaxBytes), slots: make([]fetchSlot, 0, slots), start: m.now()}
+}
+
+// run reads all slots, then waits until the request is to be answered.
+func (f *fetch) run(ctx context.Context) {
+	until := f.start.Add(min(f.req.MaxWait, startGrace))
 	for i := range f.slots {
-		ended := f.ended
+		ended, q := f.ended, f.slots[i].q
 		f.read(i, true)
-		q := &req.Partitions[i]
-		if f.slots[i].res.Err == protocol.NotLeaderOrFollower && m.awaitLead(ctx, until, q.Topic, q.TopicID, q.Partition) {
+		if f.slots[i].res.Err == protocol.NotLeaderOrFollower && f.m.awaitLead(ctx, until, q.Topic, q.TopicID, q.Partition) {
 			f.ended = ended
 			f.read(i, false)
 		}
 	}
 	f.startCold(ctx)
 	f.wait(ctx)
-	return f.finish()
 }
 
 // fetch is one request while it is worked on.
@@ -52,10 +63,13 @@ type fetch struct {
 	colds  int   // cold slots without an answer
 	cold   *coldFetch
 	wake   *fetchWait
+	of     *Session // nil: the request stands for itself
 }
 
 // fetchSlot is one partition of a fetch.
 type fetchSlot struct {
+	q        *FetchPartition
+	place    int // by which wake knows it
 	p        *partition
 	res      FetchResult
 	bytes    int64 // in res
@@ -63,13 +77,14 @@ type fetchSlot struct {
 	minOne   bool  // of the cold read
 	cold     bool  // is, or has to be, asked of the tier
 	asked    bool
-	watching bool
+	watched  *partition // asked to tell of the next change; it may have done so
 }
 
 // read reads partition i from its local log and accounts for it; what was read before is given back. count is set at
 // the first time.
 func (f *fetch) read(i int, count bool) {
-	s, q := &f.slots[i], &f.req.Partitions[i]
+	s := &f.slots[i]
+	q := s.q
 	f.drop(s)
 	p, err := f.m.find(q.Topic, q.TopicID, q.Partition)
 	if err != nil {
@@ -81,6 +96,7 @@ func (f *fetch) read(i int, count bool) {
 		return
 	}
 	s.p = p
+	f.watch(s) // first: a change that comes after the read is not missed
 	if count {
 		p.count.fetches.Add(1)
 	}
@@ -122,7 +138,7 @@ func (f *fetch) drop(s *fetchSlot) {
 
 // enough says whether there is what the client waits for, whatever may still come from the tier.
 func (f *fetch) enough() bool {
-	return f.ended || f.gotOne || f.bytes >= int64(f.req.MinBytes) || f.req.MaxWait <= 0 || len(f.slots) == 0
+	return f.ended || f.gotOne || f.bytes >= int64(f.req.MinBytes) || f.req.MaxWait <= 0 || len(f.slots) == 0 && f.of == nil
 }
 
 // wait returns when the request is to be answered.
@@ -132,7 +148,7 @@ func (f *fetch) wait(ctx context.Context) {
 	}
 	f.m.fetching.Add(1)
 	defer f.m.fetching.Add(-1)
-	f.watch()
+	f.listen()
 	defer f.unwatch()
 	limit := f.req.MaxWait
 	if f.colds > 0 {
@@ -151,8 +167,8 @@ func (f *fetch) wait(ctx context.Context) {
 		}
 		select {
 		case <-f.wake.wake:
-			for _, i := range f.wake.take() {
-				f.read(i, false)
+			for _, place := range f.wake.take() {
+				f.changed(place)
 			}
 			f.startCold(ctx) // what was freed meanwhile
 		case <-f.coldDone():
@@ -174,27 +190,59 @@ func (f *fetch) grace() time.Duration {
 	return coldGrace
 }
 
-// watch asks the hot partitions to tell of changes, then looks at those without records once more, since a change may
-// have come before they listened.
-func (f *fetch) watch() {
+// listen asks the hot partitions to tell of changes, and looks again at those without records: a change may have come
+// before. A session listens all the time.
+func (f *fetch) listen() {
+	if f.wake != nil {
+		return
+	}
 	f.wake = newFetchWait()
 	for i := range f.slots {
 		s := &f.slots[i]
-		if s.p == nil || s.cold || s.res.Err != protocol.None {
-			continue
-		}
-		s.p.fetches.add(f.wake, i, f.req.ReplicaID != ConsumerID)
-		s.watching = true
-		if s.bytes == 0 {
-			f.wake.mark(i)
+		switch {
+		case s.p == nil || s.cold || s.res.Err != protocol.None:
+		case s.bytes == 0:
+			f.read(i, false)
+		default:
+			f.watch(s)
 		}
 	}
 }
 
+// watch asks a slot's partition to tell of its next change.
+func (f *fetch) watch(s *fetchSlot) {
+	if f.wake == nil {
+		return
+	}
+	if s.watched != nil && s.watched != s.p {
+		s.watched.fetches.remove(f.wake, s.place)
+	}
+	s.watched = nil
+	if s.p.fetches.add(f.wake, s.place, f.req.ReplicaID != ConsumerID) {
+		s.watched = s.p
+	}
+}
+
+// changed looks again at what has told of a change. What is asked of the tier waits for its answer.
+func (f *fetch) changed(place int) {
+	i, first := place, false
+	if f.of != nil {
+		if i, first = f.of.slotOf(f, place); i < 0 {
+			return
+		}
+	}
+	if !f.slots[i].asked {
+		f.read(i, first)
+	}
+}
+
 func (f *fetch) unwatch() {
+	if f.of != nil {
+		return
+	}
 	for i := range f.slots {
-		if s := &f.slots[i]; s.watching {
-			s.p.fetches.remove(f.wake, i)
+		if s := &f.slots[i]; s.watched != nil {
+			s.watched.fetches.remove(f.wake, s.place)
 		}
 	}
 }
@@ -316,6 +364,7 @@ func (p *partition) slice(r *role, q *FetchPartition, res *FetchResult, maxBytes
 	}
 	if s.Len == 0 {
 		protocol.ReleaseSpans([]protocol.Span{s.Span})
+		res.more = true
 		return false, nil
 	}
 	res.Spans = []protocol.Span{s.Span}

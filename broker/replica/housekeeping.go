@@ -92,6 +92,7 @@ func (p *partition) retain(r *role, now time.Time) error {
 		if err := r.log.SetLogStart(cut); err != nil {
 			return err
 		}
+		p.fetches.wake(true, true)
 	}
 	freed, err := r.log.FreeBelow(cut)
 	if err == nil {

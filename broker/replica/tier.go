@@ -52,7 +52,9 @@ func (l *led) LogStartMoved(off int64) {
 	}
 	if err := l.log.SetLogStart(off); err != nil {
 		l.p.m.events.Emit(PartitionFailed{Topic: l.p.topic, Partition: l.p.index, Doing: "move log start", Err: err})
+		return
 	}
+	l.p.fetches.wake(true, true)
 }
 
 // sealed counts appended bytes and tells the tier when a segment must have been sealed. The count follows the active

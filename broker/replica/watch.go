@@ -9,23 +9,24 @@ import (
 // maximum wait.
 const maxFetchWatchers = 1 << 16
 
-// fetchWait is one fetch request that waits. Partitions mark what changed; the fetch reads only that again.
+// fetchWait is one fetch request, or session, that waits. Partitions mark what changed; only that is read again.
 type fetchWait struct {
 	wake chan struct{} // capacity 1
 
-	mu    sync.Mutex
-	dirty []int // places in the request; each at most once between two takes
+	mu     sync.Mutex
+	dirty  []int  // places; each at most once between two takes
+	marked []bool // by place: it is in dirty
 }
 
 func newFetchWait() *fetchWait { return &fetchWait{wake: make(chan struct{}, 1)} }
 
 func (w *fetchWait) mark(place int) {
 	w.mu.Lock()
-	known := false
-	for _, d := range w.dirty {
-		known = known || d == place
+	for place >= len(w.marked) {
+		w.marked = append(w.marked, false)
 	}
-	if !known {
+	if !w.marked[place] {
+		w.marked[place] = true
 		w.dirty = append(w.dirty, place)
 	}
 	w.mu.Unlock()
@@ -40,16 +41,20 @@ func (w *fetchWait) take() []int {
 	defer w.mu.Unlock()
 	out := w.dirty
 	w.dirty = nil
+	for _, place := range out {
+		w.marked[place] = false
+	}
 	return out
 }
 
-// watchers are the fetches that wait at one partition. The count is there so that appends need no lock when nobody
-// waits: it is raised before the waiter looks at the high watermark a last time.
+// watchers are the fetches that wait at one partition. Each is told once and then forgotten: whoever still waits asks
+// again before it reads, and a session that nobody asks of any more costs nothing. The count is there so that appends
+// need no lock when nobody waits: it is raised before the waiter reads.
 type watchers struct {
 	count atomic.Int32
 
 	mu  sync.Mutex
-	all map[watchKey]bool // value: wants to know of the log's end (followers), not of the high watermark
+	all map[watchKey]bool // value: wants to know of the log's end too (followers), not only of the high watermark
 }
 
 type watchKey struct {
@@ -57,17 +62,19 @@ type watchKey struct {
 	place int
 }
 
-func (ws *watchers) add(w *fetchWait, place int, logEnd bool) {
+// add asks for one call of w.mark; false when there are too many already.
+func (ws *watchers) add(w *fetchWait, place int, logEnd bool) bool {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if len(ws.all) >= maxFetchWatchers {
-		return
+		return false
 	}
 	if ws.all == nil {
 		ws.all = make(map[watchKey]bool)
 	}
 	ws.all[watchKey{w, place}] = logEnd
 	ws.count.Store(int32(len(ws.all)))
+	return true
 }
 
 func (ws *watchers) remove(w *fetchWait, place int) {
@@ -75,21 +82,20 @@ func (ws *watchers) remove(w *fetchWait, place int) {
 	defer ws.mu.Unlock()
 	delete(ws.all, watchKey{w, place})
 	ws.count.Store(int32(len(ws.all)))
-	if len(ws.all) == 0 {
-		ws.all = nil
-	}
 }
 
-// wake marks the watchers of the log's end, of the high watermark, or of both.
+// wake marks those who wait for the log's end, for the high watermark, or for both.
 func (ws *watchers) wake(logEnd, watermark bool) {
-	if ws.count.Load() == 0 {
+	if ws.count.Load() == 0 || !logEnd && !watermark {
 		return
 	}
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	for k, wantsEnd := range ws.all {
-		if wantsEnd && logEnd || !wantsEnd && watermark {
+		if watermark || wantsEnd {
+			delete(ws.all, k)
 			k.w.mark(k.place)
 		}
 	}
+	ws.count.Store(int32(len(ws.all)))
 }
