@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"path/filepath"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -21,29 +20,42 @@ const (
 // benchHot reads one partition from the page cache. The bare side sends the same ranges of the same file: how the
 // kernel happened to lay out its pages is the same for both.
 func benchHot(ctx context.Context, o options) error {
-	v, err := startVarve(ctx, o, filepath.Join(o.data, "hot"), "log.segment.bytes=1073741824")
+	v, l, err := startHot(ctx, o, o.varve, "hot")
 	if err != nil {
 		return err
 	}
 	defer v.stop()
+	a := func() (sample, error) { return hotVarve(v, o, l) }
+	var b func() (sample, error)
+	if o.against != "" {
+		w, m, err := startHot(ctx, o, o.against, "hot-against")
+		if err != nil {
+			return err
+		}
+		defer w.stop()
+		b = func() (sample, error) { return hotVarve(w, o, m) }
+	} else {
+		w, err := startBare(ctx, "sendfile", filepath.Join(o.data, "hot", "log", hotTopic+"-0", "00000000000000000000.log"))
+		if err != nil {
+			return err
+		}
+		defer w.stop()
+		b = func() (sample, error) { return hotBare(w, o, l) }
+	}
+	return alternate(o, fmt.Sprintf("hot reads, fetches of up to %d KiB, one connection", o.fetchBytes>>10), a, b, []figure{
+		{"GB/s", sample.gbPerS}, {"CPU s/GB", sample.cpuPerGB}, {"switches/request", sample.switchesPerRequest}})
+}
+
+func startHot(ctx context.Context, o options, binary, data string) (*side, *hotLog, error) {
+	v, err := startVarve(ctx, binary, filepath.Join(o.data, data), "log.segment.bytes=1073741824")
+	if err != nil {
+		return nil, nil, err
+	}
 	l, err := loadHot(ctx, v, o)
 	if err != nil {
-		return err
+		v.stop()
 	}
-	b, err := startBare(ctx, "sendfile", filepath.Join(o.data, "hot", "log", hotTopic+"-0", "00000000000000000000.log"))
-	if err != nil {
-		return err
-	}
-	defer b.stop()
-	as, bs, err := alternate(o.rounds,
-		func() (sample, error) { return hotVarve(v, o, l) },
-		func() (sample, error) { return hotBare(b, o, l) })
-	if err != nil {
-		return err
-	}
-	report(fmt.Sprintf("hot reads, fetches of up to %d KiB, one connection", o.fetchBytes>>10), as, bs, []figure{
-		{"GB/s", sample.gbPerS}, {"CPU s/GB", sample.cpuPerGB}})
-	return nil
+	return v, l, err
 }
 
 // hotLog is a partition of batches that are all of one size, so that each range a fetch answers is known beforehand.
@@ -104,21 +116,6 @@ func newFetchTemplate(maxBytes int) *fetchTemplate {
 	panic("the fetch offset left no trace in the request")
 }
 
-func measure(s *side, do func() (int64, error)) (sample, error) {
-	before, err := cpuOf(s.pid)
-	if err != nil {
-		return sample{}, err
-	}
-	began := time.Now()
-	n, err := do()
-	if err != nil {
-		return sample{}, err
-	}
-	wall := time.Since(began)
-	after, err := cpuOf(s.pid)
-	return sample{bytes: n, wall: wall, cpu: after - before}, err
-}
-
 // hotVarve walks the log from the start again and again.
 func hotVarve(s *side, o options, l *hotLog) (sample, error) {
 	return hotRead(s, o, l, func(c *conn, i int64) error {
@@ -156,14 +153,15 @@ func hotRead(s *side, o options, l *hotLog, fetch func(c *conn, i int64) error) 
 		return sample{}, err
 	}
 	defer c.Close()
-	return measure(s, func() (got int64, err error) {
-		for i := int64(0); got < o.bytes; i = (i + 1) % l.fetches {
-			if err := fetch(c, i); err != nil {
-				return 0, fmt.Errorf("fetch %d: %w", i, err)
+	perFetch := l.perFetch * l.batchBytes
+	total := (o.bytes + perFetch - 1) / perFetch
+	return measure(s, total, total*perFetch, func() error {
+		for i := range total {
+			if err := fetch(c, i%l.fetches); err != nil {
+				return fmt.Errorf("fetch %d: %w", i, err)
 			}
-			got += l.perFetch * l.batchBytes
 		}
-		return got, nil
+		return nil
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 
 type options struct {
 	varve      string
+	against    string
 	data       string
 	rounds     int
 	bytes      int64
@@ -25,6 +26,7 @@ type options struct {
 func main() {
 	var o options
 	flag.StringVar(&o.varve, "varve", "bin/varve", "the binary to measure")
+	flag.StringVar(&o.against, "against", "", "another varve binary to take the bare program's place: before and after in one run")
 	flag.StringVar(&o.data, "data", "", "folder for data (default: a temporary one)")
 	flag.IntVar(&o.rounds, "rounds", 5, "counted rounds of each side, after one that is not")
 	flag.Int64Var(&o.bytes, "bytes", 2<<30, "bytes moved per round")
@@ -73,32 +75,62 @@ func run(ctx context.Context, o options) error {
 
 // sample is one round of one side.
 type sample struct {
-	bytes    int64
-	wall     time.Duration
-	cpu      time.Duration
-	p50, p99 time.Duration
-	requests int
+	requests, bytes int64
+	wall            time.Duration
+	used            usage
+	p50, p99        time.Duration // where the round measures latency
 }
 
-func (s sample) gbPerS() float64   { return float64(s.bytes) / 1e9 / s.wall.Seconds() }
-func (s sample) cpuPerGB() float64 { return s.cpu.Seconds() / (float64(s.bytes) / 1e9) }
+func (s sample) gbPerS() float64             { return float64(s.bytes) / 1e9 / s.wall.Seconds() }
+func (s sample) cpuPerGB() float64           { return s.used.cpu.Seconds() / (float64(s.bytes) / 1e9) }
+func (s sample) switchesPerRequest() float64 { return float64(s.used.switches) / float64(s.requests) }
 
-// alternate runs A and B in turn: one round each to warm up, then o.rounds counted ones.
-func alternate(rounds int, a, b func() (sample, error)) (as, bs []sample, err error) {
-	for i := range rounds + 1 {
+// measure accounts for what do makes a side do.
+func measure(s *side, requests, bytes int64, do func() error) (sample, error) {
+	before, err := usageOf(s.pid)
+	if err != nil {
+		return sample{}, err
+	}
+	began := time.Now()
+	if err := do(); err != nil {
+		return sample{}, err
+	}
+	out := sample{requests: requests, bytes: bytes, wall: time.Since(began)}
+	after, err := usageOf(s.pid)
+	out.used = usage{cpu: after.cpu - before.cpu, switches: after.switches - before.switches}
+	return out, err
+}
+
+// alternate runs A and B in turn, one round each to warm up, then o.rounds counted ones, and reports.
+func alternate(o options, title string, a, b func() (sample, error), figures []figure) error {
+	var as, bs []sample
+	for i := range o.rounds + 1 {
 		sa, err := a()
 		if err != nil {
-			return nil, nil, fmt.Errorf("varve: %w", err)
+			return fmt.Errorf("varve: %w", err)
 		}
 		sb, err := b()
 		if err != nil {
-			return nil, nil, fmt.Errorf("bare: %w", err)
+			return fmt.Errorf("%s: %w", o.other(), err)
 		}
 		if i > 0 {
 			as, bs = append(as, sa), append(bs, sb)
 		}
 	}
-	return as, bs, nil
+	fmt.Printf("%s (medians of %d rounds, A B A B)\n", title, len(as))
+	w := tabwriter.NewWriter(os.Stdout, 2, 4, 2, ' ', 0)
+	fmt.Fprintf(w, "  figure\tvarve\t%s\tratio\n", o.other())
+	for _, f := range figures {
+		fmt.Fprintf(w, "  %s\t%.3f\t%.3f\t%.2f\n", f.name, median(as, f.of), median(bs, f.of), ratio(as, bs, f.of))
+	}
+	return w.Flush()
+}
+
+func (o options) other() string {
+	if o.against != "" {
+		return "against"
+	}
+	return "bare"
 }
 
 func median(in []sample, f func(sample) float64) float64 {
@@ -123,14 +155,4 @@ func ratio(as, bs []sample, f func(sample) float64) float64 {
 type figure struct {
 	name string
 	of   func(sample) float64
-}
-
-func report(title string, as, bs []sample, figures []figure) {
-	fmt.Printf("%s (medians of %d rounds, A B A B)\n", title, len(as))
-	w := tabwriter.NewWriter(os.Stdout, 2, 4, 2, ' ', 0)
-	fmt.Fprintln(w, "  figure\tvarve\tbare\tratio")
-	for _, f := range figures {
-		fmt.Fprintf(w, "  %s\t%.3f\t%.3f\t%.2f\n", f.name, median(as, f.of), median(bs, f.of), ratio(as, bs, f.of))
-	}
-	_ = w.Flush()
 }

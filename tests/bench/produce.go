@@ -47,58 +47,75 @@ var (
 // file costs pages and blocks that writing over one does not.
 func benchProduce(ctx context.Context, o options, s shape) error {
 	o.bytes = min(o.bytes, produceBytesMax) / s.share
-	data := filepath.Join(o.data, s.name)
-	v, err := startVarve(ctx, o, data, "log.segment.delete.delay.ms=0")
-	if err != nil {
-		return err
-	}
-	defer v.stop()
-	b, err := startBare(ctx, "append", filepath.Join(o.data, s.name+"-bare"))
-	if err != nil {
-		return err
-	}
-	defer b.stop()
 	batch, err := newBatch(s)
 	if err != nil {
 		return err
 	}
-	topic, round := "", 0
-	fresh := func() (frames [][]byte, err error) {
-		old := topic
-		topic = fmt.Sprintf("produce-%03d", round)
-		round++
-		for p := range int32(producePartitions) {
-			frames = append(frames, produceFrame(topic, p, batch))
-		}
-		return frames, errors.Join(dropTopic(ctx, v, data, old), createTopic(ctx, v, topic, producePartitions), settleDisk(o.data))
-	}
-	as, bs, err := alternate(o.rounds,
-		func() (sample, error) {
-			frames, err := fresh()
-			if err != nil {
-				return sample{}, err
-			}
-			return produceTo(v, o, frames, produceCheck(topic))
-		},
-		func() (sample, error) {
-			frames, err := fresh()
-			if err != nil {
-				return sample{}, err
-			}
-			return produceTo(b, o, frames, nil)
-		})
+	v, a, err := startProduce(ctx, o, o.varve, s.name, batch)
 	if err != nil {
 		return err
 	}
-	report(fmt.Sprintf("produce, acks=all, %d x %d B a request, %d partitions, %d in flight", s.records, s.bytes,
-		producePartitions, produceDepth), as, bs, []figure{
+	defer v.stop()
+	var b func() (sample, error)
+	if o.against != "" {
+		var w *side
+		w, b, err = startProduce(ctx, o, o.against, s.name+"-against", batch)
+		if err != nil {
+			return err
+		}
+		defer w.stop()
+	} else {
+		w, err := startBare(ctx, "append", filepath.Join(o.data, s.name+"-bare"))
+		if err != nil {
+			return err
+		}
+		defer w.stop()
+		frames := produceFrames("produce-bare", batch)
+		b = func() (sample, error) {
+			if err := settleDisk(o.data); err != nil {
+				return sample{}, err
+			}
+			return produceTo(w, o, frames, nil)
+		}
+	}
+	return alternate(o, fmt.Sprintf("produce, acks=all, %d x %d B a request, %d partitions, %d in flight", s.records, s.bytes,
+		producePartitions, produceDepth), a, b, []figure{
 		{"MB/s", func(s sample) float64 { return s.gbPerS() * 1000 }},
-		{"requests/s", func(s sample) float64 { return float64(s.requests) / s.wall.Seconds() }},
 		{"CPU s/GB", sample.cpuPerGB},
-		{"CPU us/request", func(s sample) float64 { return s.cpu.Seconds() * 1e6 / float64(s.requests) }},
+		{"CPU us/request", func(s sample) float64 { return s.used.cpu.Seconds() * 1e6 / float64(s.requests) }},
+		{"switches/request", sample.switchesPerRequest},
 		{"p50 ms", func(s sample) float64 { return s.p50.Seconds() * 1000 }},
 		{"p99 ms", func(s sample) float64 { return s.p99.Seconds() * 1000 }}})
-	return nil
+}
+
+// startProduce starts a node and returns what makes one round of it: on a topic of its own, after the topic of the
+// round before is gone and the disk is quiet.
+func startProduce(ctx context.Context, o options, binary, name string, batch []byte) (*side, func() (sample, error), error) {
+	data := filepath.Join(o.data, name)
+	v, err := startVarve(ctx, binary, data, "log.segment.delete.delay.ms=0")
+	if err != nil {
+		return nil, nil, err
+	}
+	topic, rounds := "", 0
+	return v, func() (sample, error) {
+		if err := dropTopic(ctx, v, data, topic); err != nil {
+			return sample{}, err
+		}
+		topic = fmt.Sprintf("produce-%04d", rounds)
+		rounds++
+		if err := errors.Join(createTopic(ctx, v, topic, producePartitions), settleDisk(o.data)); err != nil {
+			return sample{}, err
+		}
+		return produceTo(v, o, produceFrames(topic, batch), produceCheck(topic))
+	}, nil
+}
+
+// produceFrames encodes one request per partition.
+func produceFrames(topic string, batch []byte) (frames [][]byte) {
+	for p := range int32(producePartitions) {
+		frames = append(frames, produceFrame(topic, p, batch))
+	}
+	return frames
 }
 
 func createTopic(ctx context.Context, v *side, topic string, partitions int32) error {
@@ -186,17 +203,16 @@ func produceTo(s *side, o options, frames [][]byte, check func([]byte) error) (s
 	}
 	defer c.Close()
 	var lat []time.Duration
-	out, err := measure(s, func() (int64, error) {
-		total := int(o.bytes / int64(len(frames[0])))
-		var err error
-		lat, err = replay(c, frames, total, check)
-		return int64(total) * int64(len(frames[0])), err
+	frameBytes := int64(len(frames[0]))
+	total := max(o.bytes/frameBytes, 1)
+	out, err := measure(s, total, total*frameBytes, func() (err error) {
+		lat, err = replay(c, frames, int(total), check)
+		return err
 	})
 	if err != nil {
 		return out, err
 	}
 	slices.Sort(lat)
-	out.requests = len(lat)
 	out.p50, out.p99 = lat[len(lat)/2], lat[len(lat)*99/100]
 	return out, nil
 }

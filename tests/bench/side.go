@@ -10,6 +10,8 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -47,36 +49,51 @@ func startBare(ctx context.Context, kind, path string) (*side, error) {
 	return &side{addr: addr, pid: cmd.Process.Pid, stop: stop}, nil
 }
 
-func startVarve(ctx context.Context, o options, data string, sets ...string) (*side, error) {
+func startVarve(ctx context.Context, binary, data string, sets ...string) (*side, error) {
 	args := []string{"--set", "listeners=PLAINTEXT://127.0.0.1:0", "--set", "varve.http.listen=127.0.0.1:0",
 		"--set", "varve.topic.remote.storage.enable=false"} // no uploads beside what is measured
 	for _, s := range sets {
 		args = append(args, "--set", s)
 	}
-	n, err := node.Start(ctx, node.Options{Binary: o.varve, Data: data, Args: args})
+	n, err := node.Start(ctx, node.Options{Binary: binary, Data: data, Args: args})
 	if err != nil {
 		return nil, err
 	}
 	return &side{addr: n.Kafka, pid: n.PID(), stop: n.Kill}, nil
 }
 
-// cpuOf sums the scheduler's nanoseconds over a process's threads.
-func cpuOf(pid int) (time.Duration, error) {
-	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	if err != nil {
-		return 0, err
+// usage is the kernel's account of a process.
+type usage struct {
+	cpu      time.Duration // the scheduler's nanoseconds
+	switches int64         // context switches, asked for or not
+}
+
+// usageOf sums over a process's threads. One that ended takes its share with it: the Go runtime keeps its threads.
+func usageOf(pid int) (sum usage, err error) {
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
+	if err != nil || len(tasks) == 0 {
+		return sum, fmt.Errorf("process %d is gone: %w", pid, err)
 	}
-	var sum time.Duration
 	for _, task := range tasks {
-		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/schedstat", pid, task.Name()))
-		if err != nil {
+		stat, err1 := os.ReadFile(filepath.Join(task, "schedstat"))
+		status, err2 := os.ReadFile(filepath.Join(task, "status"))
+		if err1 != nil || err2 != nil {
 			continue // the thread ended in between
 		}
 		var ns int64
-		if _, err := fmt.Sscan(string(raw), &ns); err != nil {
-			return 0, err
+		if _, err := fmt.Sscan(string(stat), &ns); err != nil {
+			return sum, err
 		}
-		sum += time.Duration(ns)
+		sum.cpu += time.Duration(ns)
+		for line := range strings.Lines(string(status)) {
+			if name, value, _ := strings.Cut(line, ":"); strings.HasSuffix(name, "_ctxt_switches") {
+				n, err := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
+				if err != nil {
+					return sum, err
+				}
+				sum.switches += n
+			}
+		}
 	}
 	return sum, nil
 }
