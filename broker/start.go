@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"time"
 
 	"varve/broker/admin"
@@ -98,6 +99,7 @@ func (b *Broker) openLogs(context.Context) (err error) {
 	b.logs, err = commitlog.OpenManager(commitlog.ManagerOptions{
 		Dir: b.cfg.LogDir(), NodeID: b.cfg.NodeID(), Events: b.events,
 		RecoveryThreads:      b.cfg.Int("num.recovery.threads.per.data.dir"),
+		DiskReserveBytes:     b.cfg.Int64("varve.disk.reserve.bytes"),
 		CheckpointIntervalMs: min(b.cfg.Int64("log.flush.offset.checkpoint.interval.ms"), b.cfg.Int64("replica.high.watermark.checkpoint.interval.ms")),
 	})
 	return err
@@ -108,7 +110,7 @@ func (b *Broker) openMeta(ctx context.Context) (err error) {
 	defer cancel()
 	b.meta, err = metastore.Open(ctx, metastore.Options{
 		Dir: b.cfg.MetaDir(), NodeID: b.cfg.NodeID(), ClusterID: b.logs.ClusterID(),
-		NoJournal: b.cfg.TierURL() == "", Events: b.events,
+		NoJournal: b.cfg.TierURL() == "", Events: b.events, Fatal: metadataFailed,
 	})
 	if err != nil {
 		return err
@@ -125,6 +127,13 @@ func (b *Broker) openMeta(ctx context.Context) (err error) {
 		Events:                   b.events,
 	})
 	return nil
+}
+
+// metadataFailed ends the process: nothing can be acknowledged any more, and the next start recovers as after a crash.
+func metadataFailed(err error) {
+	exit := exitOf(err, "make room on the disk or replace it, then start again")
+	fmt.Fprintf(os.Stderr, "varve server: %v\n", exit)
+	os.Exit(exit.Code)
 }
 
 // topicPolicy reads a topic's overrides for the controller. Overrides that are no longer legal count as the defaults.

@@ -17,7 +17,7 @@ func TestThreeVoters(t *testing.T) {
 	trans := make([]*raft.InmemTransport, n)
 	for i := range opts {
 		opts[i] = Options{Dir: t.TempDir(), NodeID: int32(i + 1), ClusterID: "c", snapshotEvery: 16, trailingLogs: 4}
-		f, err := openFolder(osFS(), opts[i].Dir, opts[i].NodeID, "c") // stamps the folder, which gives the server its id
+		f, err := openFolder(osFS(), opts[i].Dir, opts[i].NodeID, "c", nil) // stamps the folder, which gives the server its id
 		if err != nil {
 			t.Fatal(err)
 		}

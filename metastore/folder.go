@@ -12,6 +12,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"varve/protocol"
+
+	"varve/protocol/event"
 )
 
 // The metadata folder:
@@ -39,15 +41,17 @@ type stamp struct {
 }
 
 type folder struct {
-	fs    vfs.FS
-	dir   string
-	lock  io.Closer
-	stamp stamp
+	fs      vfs.FS
+	dir     string
+	lock    io.Closer
+	reserve *reserve
+	stamp   stamp
 }
 
 // openFolder locks the folder, makes it when it is new, and checks whose it is.
-func openFolder(fs vfs.FS, dir string, node int32, cluster string) (*folder, error) {
-	f := &folder{fs: fs, dir: dir}
+func openFolder(fs vfs.FS, dir string, node int32, cluster string, events event.Sink) (*folder, error) {
+	f := &folder{fs: fs, dir: dir, reserve: &reserve{fs: fs, dir: dir, events: events}}
+	f.fs = vfs.OnDiskFull(fs, f.reserve.release)
 	if err := makeDir(fs, dir); err != nil {
 		return nil, err
 	}
@@ -58,6 +62,7 @@ func openFolder(fs vfs.FS, dir string, node int32, cluster string) (*folder, err
 	if err := f.checkStamp(node, cluster); err != nil {
 		return nil, errors.Join(err, f.lock.Close())
 	}
+	f.reserve.fill()
 	return f, nil
 }
 

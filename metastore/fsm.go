@@ -22,6 +22,7 @@ type fsm struct {
 	folder       *folder
 	hub          *hub
 	events       event.Sink
+	log          storageLog // for Pebble
 	journalLimit int64
 	sweepWake    chan struct{} // capacity 1: topics wait to be swept
 

@@ -34,15 +34,15 @@ const (
 	leaseTimeout      = 500 * time.Millisecond
 	barrierTimeout    = 10 * time.Second
 	retryInterval     = time.Second
+	refillInterval    = time.Minute
 	notifyQueueLength = 16
 )
 
 // openPebble opens one state folder. Pebble has no log of its own: the Raft log holds every command that is not in its tables yet, and a
 // batch reaches the tables whole or not at all.
-func openPebble(f *folder, name string, events event.Sink) (*handle, error) {
+func openPebble(f *folder, name string, log storageLog) (*handle, error) {
 	cache := pebble.NewCache(cacheBytes)
 	defer cache.Unref()
-	log := storageLog{events}
 	db, err := pebble.Open(f.path(name), &pebble.Options{
 		FS: f.fs, Cache: cache, MemTableSize: memTableBytes, MaxOpenFiles: maxOpenTables, DisableWAL: true,
 		FormatMajorVersion: pebble.FormatTableFormatV6, Logger: log,
@@ -62,7 +62,12 @@ func openPebble(f *folder, name string, events event.Sink) (*handle, error) {
 }
 
 // storageLog passes Pebble's and Raft's errors on as events.
-type storageLog struct{ events event.Sink }
+type storageLog struct {
+	events event.Sink
+	fatal  func(error)
+}
+
+func (s *Store) storageLog() storageLog { return storageLog{s.opts.Events, s.opts.Fatal} }
 
 // Infof implements pebble.Logger; what is not an error is nobody's business.
 func (storageLog) Infof(string, ...any) {}
@@ -75,7 +80,11 @@ func (l storageLog) Errorf(format string, args ...any) {
 // Fatalf implements pebble.Logger. Pebble calls it when it cannot go on and relies on it not to return.
 func (l storageLog) Fatalf(format string, args ...any) {
 	l.Errorf(format, args...)
-	panic(&protocol.InvariantError{What: "metastore: " + fmt.Sprintf(format, args...)})
+	err := fmt.Errorf("metadata folder: "+format, args...)
+	if l.fatal != nil {
+		l.fatal(err)
+	}
+	panic(err)
 }
 
 // Write takes Raft's log lines.
@@ -91,12 +100,12 @@ func (s *Store) openState() error {
 	if err != nil {
 		return err
 	}
-	h, err := openPebble(s.folder, name, s.opts.Events)
+	h, err := openPebble(s.folder, name, s.storageLog())
 	if err != nil {
 		return err
 	}
 	s.fsm = &fsm{
-		folder: s.folder, hub: s.hub, events: s.opts.Events, handle: h, sweepWake: make(chan struct{}, 1), journalLimit: s.opts.journalLimit,
+		folder: s.folder, hub: s.hub, events: s.opts.Events, log: s.storageLog(), handle: h, sweepWake: make(chan struct{}, 1), journalLimit: s.opts.journalLimit,
 	}
 	if s.fsm.journalLimit == 0 {
 		s.fsm.journalLimit = DefaultJournalEntries
@@ -124,7 +133,7 @@ func (s *Store) snapshots() (*raft.FileSnapshotStore, error) {
 }
 
 func (s *Store) raftLog() hclog.Logger {
-	return hclog.New(&hclog.LoggerOptions{Name: "raft", Level: hclog.Error, DisableTime: true, Output: storageLog{s.opts.Events}})
+	return hclog.New(&hclog.LoggerOptions{Name: "raft", Level: hclog.Error, DisableTime: true, Output: s.storageLog()})
 }
 
 func (s *Store) catchUp() error {
@@ -176,6 +185,7 @@ func (s *Store) openRaft() error {
 	if s.wal, err = wal.Open(dir, wal.WithSegmentSize(walSegmentBytes), wal.WithLogger(s.raftLog())); err != nil {
 		return fmt.Errorf("metadata log: %w", err)
 	}
+	log := roomyLog{s.wal, s.folder.reserve}
 	snaps, err := s.snapshots()
 	if err != nil {
 		return err
@@ -193,16 +203,16 @@ func (s *Store) openRaft() error {
 	s.sole, s.trans = len(voters) == 1, trans
 	notify := make(chan bool, notifyQueueLength)
 	conf := s.raftConfig(notify)
-	exists, err := raft.HasExistingState(s.wal, s.wal, snaps)
+	exists, err := raft.HasExistingState(log, log, snaps)
 	if err != nil {
 		return err
 	}
 	if !exists {
-		if err := raft.BootstrapCluster(conf, s.wal, s.wal, snaps, trans, raft.Configuration{Servers: voters}); err != nil {
+		if err := raft.BootstrapCluster(conf, log, log, snaps, trans, raft.Configuration{Servers: voters}); err != nil {
 			return err
 		}
 	}
-	if s.raft, err = raft.NewRaft(conf, s.fsm, s.wal, s.wal, snaps, trans); err != nil {
+	if s.raft, err = raft.NewRaft(conf, s.fsm, log, log, snaps, trans); err != nil {
 		return err
 	}
 	leaders := make(chan raft.Observation, notifyQueueLength)
@@ -233,6 +243,8 @@ func (s *Store) closeGap(snaps *raft.FileSnapshotStore) error {
 func (s *Store) keep(notify <-chan bool, leaders <-chan raft.Observation) {
 	retry := time.NewTimer(0)
 	defer retry.Stop()
+	refill := time.NewTicker(refillInterval)
+	defer refill.Stop()
 	leader := false
 	for {
 		select {
@@ -244,6 +256,9 @@ func (s *Store) keep(notify <-chan bool, leaders <-chan raft.Observation) {
 				s.setLead(false)
 			}
 		case <-leaders:
+		case <-refill.C:
+			s.folder.reserve.fill()
+			continue
 		case <-s.fsm.sweepWake:
 		case <-retry.C:
 		}

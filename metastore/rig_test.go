@@ -36,7 +36,7 @@ type rig struct {
 
 func openFSM(t tester, fs vfs.FS) *fsm {
 	t.Helper()
-	folder, err := openFolder(fs, "meta", 1, "cluster")
+	folder, err := openFolder(fs, "meta", 1, "cluster", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -247,7 +247,7 @@ func (f *fsm) build(name string, snap *snapshotReader) (*handle, error) {
 	if err := f.folder.fs.RemoveAll(f.folder.path(name)); err != nil {
 		return nil, err
 	}
-	h, err := openPebble(f.folder, name, f.events)
+	h, err := openPebble(f.folder, name, f.log)
 	if err != nil {
 		return nil, err
 	}

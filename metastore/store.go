@@ -39,6 +39,8 @@ type Options struct {
 	FS        vfs.FS // for Pebble and the folder's own files; nil = disk. The Raft log always is on disk
 	Now       func() time.Time
 	Events    event.Sink
+	// Fatal is told when the state can no longer be written, and must end the process: Pebble does not go on after that. nil panics.
+	Fatal func(error)
 
 	// voters and transport are for tests of several nodes in one process.
 	voters        []raft.Server
@@ -102,7 +104,7 @@ func Open(ctx context.Context, o Options) (s *Store, err error) {
 			s = nil
 		}
 	}()
-	if s.folder, err = openFolder(o.FS, o.Dir, o.NodeID, o.ClusterID); err != nil {
+	if s.folder, err = openFolder(o.FS, o.Dir, o.NodeID, o.ClusterID, o.Events); err != nil {
 		return s, err
 	}
 	s.server = raft.ServerID(fmt.Sprintf("%d+%s", o.NodeID, s.folder.stamp.directory))

@@ -201,11 +201,11 @@ func TestNewerFeatureLevel(t *testing.T) {
 	o := Options{Dir: t.TempDir(), NodeID: 1}
 	s := openTest(t, o)
 	closeTest(t, s)
-	f, err := openFolder(vfs.Default, o.Dir, 1, "")
+	f, err := openFolder(vfs.Default, o.Dir, 1, "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := openPebble(f, stateName(1), nil)
+	h, err := openPebble(f, stateName(1), storageLog{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -74,6 +74,7 @@ type ManagerOptions struct {
 	RecoveryThreads      int   // logs loaded at a time; 0 is 4
 	FlushThreads         int   // concurrent fsyncs; 0 is 4
 	CheckpointIntervalMs int64 // 0 is 60000
+	DiskReserveBytes     int64 // appends are refused while the disk has less room; AutoReserve, 0 is none
 }
 
 // Origin says who appends as leader, which decides what is checked

@@ -123,10 +123,11 @@ func (e DirOffline) Attrs() []slog.Attr {
 	return []slog.Attr{slog.String("dir", e.Dir), slog.Any("error", e.Err)}
 }
 
-// DiskFull: something was refused because the disk has no room.
+// DiskFull says that writes are refused because the disk has no room; it is told once until there is room again.
 type DiskFull struct {
-	Partition, What string
-	Err             error
+	Dir  string
+	What string // what was refused first
+	Err  error
 }
 
 // Name implements event.Event.
@@ -137,7 +138,24 @@ func (DiskFull) Level() slog.Level { return slog.LevelError }
 
 // Attrs implements event.Event.
 func (e DiskFull) Attrs() []slog.Attr {
-	return []slog.Attr{slog.String("partition", e.Partition), slog.String("what", e.What), slog.Any("error", e.Err)}
+	return []slog.Attr{slog.String("dir", e.Dir), slog.String("what", e.What), slog.Any("error", e.Err)}
+}
+
+// DiskRoom says that the disk has room again.
+type DiskRoom struct {
+	Dir       string
+	RoomBytes int64
+}
+
+// Name implements event.Event.
+func (DiskRoom) Name() string { return "log_disk_room" }
+
+// Level implements event.Event.
+func (DiskRoom) Level() slog.Level { return slog.LevelInfo }
+
+// Attrs implements event.Event.
+func (e DiskRoom) Attrs() []slog.Attr {
+	return []slog.Attr{slog.String("dir", e.Dir), slog.Int64("room_bytes", e.RoomBytes)}
 }
 
 // CheckpointDamaged: a checkpoint file could not be read and was taken for

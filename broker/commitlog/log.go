@@ -92,8 +92,8 @@ func (l *Log) DurableEnd() int64 {
 	return l.end.Load()
 }
 
-// OnDurable registers fn to be called after DurableEnd rose through a flush,
-// under none of the log's locks.
+// OnDurable registers fn to be called after DurableEnd rose through a flush, or
+// never will because the directory is offline, under none of the log's locks.
 func (l *Log) OnDurable(fn func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -189,7 +189,7 @@ func (l *Log) diskError(what string, err error) error {
 	if !isFull(err) {
 		return l.m.goOffline(fmt.Errorf("%s of %s: %w", what, l.tp, err))
 	}
-	l.m.opts.Events.Emit(DiskFull{Partition: l.tp.String(), What: what, Err: err})
+	l.m.disk.full(what+" of "+l.tp.String(), err)
 	return protocol.Errorf(protocol.KafkaStorageError, "%s: %v", what, err)
 }
 

@@ -214,6 +214,9 @@ func (l *Log) appendLocked(run []byte, head record.Batch, cfg *Config) error {
 	if len(run) > len(head) {
 		last, maxTs = runEnd(run)
 	}
+	if err := l.m.disk.admit(int64(len(run))); err != nil {
+		return err
+	}
 	seg := l.active()
 	if seg.mustRoll(cfg, int64(len(run)), last, maxTs, l.m.nowMs()) {
 		base := l.end.Load()

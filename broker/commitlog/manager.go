@@ -37,7 +37,8 @@ type Manager struct {
 	logs    map[topicPartition]*Log
 	strays  []string
 	trash   []trashFolder
-	started bool        // the clean-shutdown marker is gone
+	started bool // the clean-shutdown marker is gone
+	disk    *diskGuard
 	loaded  atomic.Bool // LoadAll has finished: logs holds all that the checkpoints name
 	closed  bool
 
@@ -102,7 +103,8 @@ func OpenManager(opts ManagerOptions) (*Manager, error) {
 		return nil, &LockedError{Dir: opts.Dir, Err: err}
 	}
 	m := &Manager{opts: opts, fs: opts.FS, lock: lock, logs: map[topicPartition]*Log{},
-		cache: &fileCache{fs: opts.FS, maxOpenFiles: opts.MaxOpenFiles}}
+		cache: &fileCache{fs: opts.FS, maxOpenFiles: opts.MaxOpenFiles},
+		disk:  newDiskGuard(opts.FS, opts.Dir, opts.DiskReserveBytes, opts.Events)}
 	if err := m.open(); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}

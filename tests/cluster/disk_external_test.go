@@ -17,14 +17,46 @@ import (
 	"varve/tests/node"
 )
 
+// smallDisk mounts a tmpfs for one test.
+func smallDisk(t *testing.T, size string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "size="+size, "tmpfs", dir).CombinedOutput(); err != nil {
+		t.Fatalf("mount: %v %s", err, out)
+	}
+	t.Cleanup(func() { _ = exec.Command("umount", "-l", dir).Run() })
+	return dir
+}
+
+// TestStartOnFullDisk: a node that cannot write says so and what to do, and starts once there is room, with what it had.
+func TestStartOnFullDisk(t *testing.T) {
+	data := smallDisk(t, "64m")
+	sets := []string{"varve.topic.remote.storage.enable=false", "log.segment.bytes=1048576"}
+	n := node.StartT(t, withSets(data, sets...))
+	createTopic(t, n, "kept", 1, nil)
+	l := &load{topic: "kept", partitions: 1, seed: 6}
+	l.produce(t, n, 4<<20)
+	n.Kill()
+	ballast := filepath.Join(data, "ballast")
+	f, err := os.Create(ballast)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = f.Write(make([]byte, 64<<10))
+	}
+	_ = f.Close()
+	refused(t, withSets(data, sets...), 1, "no space left on device", "make room")
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	l.verify(t, node.StartT(t, withSets(data, sets...)))
+}
+
 // TestDiskFull fills a small tmpfs: appends are refused with a Kafka error, the broker stays up, what was acknowledged
 // reads, and appends go on once there is room.
 func TestDiskFull(t *testing.T) {
-	data := t.TempDir()
-	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "size=96m", "tmpfs", data).CombinedOutput(); err != nil {
-		t.Fatalf("mount: %v %s", err, out)
-	}
-	t.Cleanup(func() { _ = exec.Command("umount", "-l", data).Run() })
+	data := smallDisk(t, "96m")
 	n := node.StartT(t, withSets(data, "varve.topic.remote.storage.enable=false", "log.segment.bytes=4194304"))
 	createTopic(t, n, "full", 1, nil)
 	ballast := filepath.Join(data, "ballast")

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"debug/elf"
 	"errors"
 	"fmt"
 	"net"
@@ -173,6 +174,16 @@ func TestStartStore(t *testing.T) {
 
 // TestStartQuickAndSmall: an empty folder serves within half a second; the binary is static and idles under 100 MB.
 func TestStartQuickAndSmall(t *testing.T) {
+	bin, err := elf.Open(node.Binary(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer bin.Close()
+	for _, p := range bin.Progs {
+		if p.Type == elf.PT_INTERP || p.Type == elf.PT_DYNAMIC {
+			t.Fatalf("the binary asks for a dynamic loader: %v", p.Type)
+		}
+	}
 	best := time.Hour
 	for range 5 { // the bound is the program's, not that of a machine busy with other tests
 		n := node.StartT(t, withSets(t.TempDir()))
