@@ -74,14 +74,15 @@ type flushState struct {
 // takes the directory offline: what the disk holds after a failed fsync is
 // unknown, and a second try would report success over lost bytes.
 func (l *Log) Flush() error {
-	if err := l.m.offlineError(); err != nil {
-		return err
-	}
-	if err := l.flush(); err != nil {
+	err := l.m.offlineError()
+	if err == nil {
+		err = l.flush()
 		if noDescriptor(err) {
 			return l.diskError("flush", err) // nothing was synced and failed: a later one may work
 		}
-		return l.m.goOffline(fmt.Errorf("flush of %s: %w", l.tp, err))
+		if err != nil {
+			err = l.m.goOffline(fmt.Errorf("flush of %s: %w", l.tp, err))
+		}
 	}
 	l.mu.Lock()
 	callbacks := l.onDurable
@@ -89,7 +90,7 @@ func (l *Log) Flush() error {
 	for _, fn := range callbacks {
 		fn()
 	}
-	return nil
+	return err
 }
 
 func (l *Log) flush() error {

@@ -27,6 +27,7 @@ type faultFS struct {
 	mem   *commitlog.MemFS
 	power *powerCut
 	fail  atomic.Pointer[error]
+	sync  atomic.Pointer[error] // fails syncs only
 }
 
 func newFaultFS(mem *commitlog.MemFS, power *powerCut) *faultFS {
@@ -34,6 +35,9 @@ func newFaultFS(mem *commitlog.MemFS, power *powerCut) *faultFS {
 	f.FS = errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if op.Kind.ReadOrWrite() != errorfs.OpIsWrite || op.Kind == errorfs.OpFileClose {
 			return nil
+		}
+		if err := f.sync.Load(); err != nil && (op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData) {
+			return *err
 		}
 		return f.write()
 	}))

@@ -140,6 +140,31 @@ func TestBrokenDisk(t *testing.T) {
 	}
 }
 
+// TestBrokenSync: who waits for a flush that fails is told at once, not at his deadline.
+func TestBrokenSync(t *testing.T) {
+	b := newBook(t)
+	n := startNode(t, nodeOptions{meta: b.s, control: &bookControl{b: b}})
+	b.topic("a", 1, []int32{self}, "flush.messages", "1")
+	n.awaitState("a", 0, StateLeader)
+	n.mustProduce("a", "v")
+	broken := errors.New("i/o error")
+	n.disk.sync.Store(&broken)
+	for _, acks := range []int16{AcksAll, AcksLeader} {
+		select {
+		case r := <-n.produceAsync("a", 0, acks, time.Hour, batchOf("w")):
+			if r.Err != protocol.KafkaStorageError {
+				t.Fatalf("%+v", r)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("still waiting")
+		}
+	}
+	n.halt()
+	if err := n.logs.Close(context.Background(), 1); protocol.CodeOf(err) != protocol.KafkaStorageError {
+		t.Fatalf("close: %v", err)
+	}
+}
+
 func TestAppendQueue(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 200 {

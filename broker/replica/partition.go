@@ -85,17 +85,22 @@ func (r *role) fence(epoch int32) error {
 // append writes one batch as leader. The high watermark is moved as far as it goes; waiters of it are woken by the
 // caller through settle, when it holds no lock.
 func (p *partition) append(b record.Batch, acks int16) (commitlog.AppendInfo, *role, error) {
+	return p.appendAt(b, acks, NoEpoch, commitlog.OriginClient)
+}
+
+// appendAt is append at this leader epoch only, unless it is NoEpoch.
+func (p *partition) appendAt(b record.Batch, acks int16, epoch int32, origin commitlog.Origin) (commitlog.AppendInfo, *role, error) {
 	p.roleMu.RLock()
 	defer p.roleMu.RUnlock()
 	r := p.role.Load()
-	if err := r.fence(NoEpoch); err != nil {
+	if err := r.fence(epoch); err != nil {
 		return commitlog.AppendInfo{}, r, err
 	}
 	if acks == AcksAll && r.underMinISR() {
 		return commitlog.AppendInfo{}, r, protocol.Errorf(protocol.NotEnoughReplicas,
 			"%d replicas in sync, %d needed", len(r.isr), r.minISR())
 	}
-	info, err := r.log.AppendAsLeader(b, r.leaderEpoch, commitlog.OriginClient)
+	info, err := r.log.AppendAsLeader(b, r.leaderEpoch, origin)
 	if err == nil {
 		p.advance(r)
 	}
@@ -186,6 +191,10 @@ func (p *partition) await(e *waitEntry, epoch int32) {
 		}
 		return
 	}
+	if p.m.logs.Offline() != nil && p.forget(e) {
+		e.resolve(protocol.KafkaStorageError)
+		return
+	}
 	p.settle(false, p.hw.Load())
 }
 
@@ -239,8 +248,13 @@ func (p *partition) failWaiters(code protocol.ErrorCode) {
 	p.fetches.wake(true, true)
 }
 
-// onDurable follows the log's durable end; the log's flusher calls it.
+// onDurable follows the log's durable end; the log's flusher calls it. What waits for a disk that has failed is told now.
 func (p *partition) onDurable() {
+	if err := p.m.logs.Offline(); err != nil {
+		p.storageFailed(err)
+		p.failWaiters(protocol.KafkaStorageError)
+		return
+	}
 	before := p.hw.Load()
 	p.roleMu.RLock()
 	p.advance(p.role.Load())
