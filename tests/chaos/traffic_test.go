@@ -43,7 +43,7 @@ func (w *world) create(t *topic) error {
 	for k, v := range t.configs {
 		conf[k] = kadm.StringPtr(v)
 	}
-	return w.admin(func(a *kadm.Client) error {
+	return w.insist(func(a *kadm.Client) error {
 		_, err := a.CreateTopic(w.ctx, int32(len(t.parts)), 1, conf, t.name)
 		if errors.Is(err, kerr.TopicAlreadyExists) {
 			return nil // the reply to the first try was lost

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"varve/broker/admin"
@@ -47,6 +48,7 @@ type world struct {
 	rng     *rand.Rand
 	options node.Options
 	node    *node.Node
+	addr    string // of all its lives
 	topics  []*topic
 	quiet   sync.RWMutex // held shared by readers in a pass, exclusively while history is rewritten
 	alarms  *alarms
@@ -76,7 +78,7 @@ func newWorld(t *testing.T, s3 bool) *world {
 		s = uint64(time.Now().UnixNano())
 	}
 	t.Logf("-chaos.seed=%d", s)
-	w := &world{t: t, ctx: t.Context(), rng: rand.New(rand.NewPCG(s, 1)), alarms: &alarms{t: t}}
+	w := &world{t: t, ctx: t.Context(), rng: rand.New(rand.NewPCG(s, 1)), alarms: &alarms{t: t}, addr: freePort(t)}
 	data := t.TempDir()
 	w.tierURL = "dir://" + filepath.Join(data, "bucket")
 	via := w.tierURL
@@ -90,7 +92,7 @@ func newWorld(t *testing.T, s3 bool) *world {
 		w.tierURL, via = of(w.server.Endpoint), of(w.proxy.Endpoint)
 	}
 	w.options = node.Options{Binary: node.Binary(t), Data: data, Env: w.env, Stderr: w.alarms}
-	for _, kv := range append([]string{"listeners=PLAINTEXT://" + freePort(t), "varve.tier.url=" + via}, settings...) {
+	for _, kv := range append([]string{"listeners=PLAINTEXT://" + w.addr, "varve.tier.url=" + via}, settings...) {
 		w.options.Args = append(w.options.Args, "--set", kv)
 	}
 	w.start()
@@ -128,7 +130,7 @@ func (w *world) start() {
 
 func (w *world) client(opts ...kgo.Opt) *kgo.Client {
 	w.t.Helper()
-	c, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(w.node.Kafka), kgo.MetadataMinAge(50 * time.Millisecond),
+	c, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(w.addr), kgo.MetadataMinAge(50 * time.Millisecond),
 		kgo.RetryBackoffFn(func(int) time.Duration { return 50 * time.Millisecond })}, opts...)...)
 	if err != nil {
 		w.t.Fatal(err)
@@ -140,6 +142,17 @@ func (w *world) admin(fn func(*kadm.Client) error) error {
 	c := w.client()
 	defer c.Close()
 	return fn(kadm.NewClient(c))
+}
+
+// insist repeats a request that may meet a node which is about to be killed.
+func (w *world) insist(fn func(*kadm.Client) error) error {
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		err := w.admin(fn)
+		var said *kerr.Error
+		if err == nil || errors.As(err, &said) && !said.Retriable || time.Now().After(deadline) {
+			return err
+		}
+	}
 }
 
 // status asks the broker what it knows of the tier.
