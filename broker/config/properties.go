@@ -117,7 +117,7 @@ func unescape(s string) (string, error) {
 	if strings.IndexByte(s, '\\') < 0 {
 		return s, nil
 	}
-	var units []uint16 // \uXXXX are UTF-16 units: two of them may make one character
+	var units []uint16 // escapes are UTF-16 units: two of them may make one character
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
 		if s[i] != '\\' || i+1 == len(s) {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"varve/broker/config"
 )
 
 // URL is a parsed tier URL. Keys given to the Store do not get Prefix prepended:
@@ -180,36 +182,10 @@ func unknownParam(name string) error {
 		}
 	}
 	fix := "the parameters are " + strings.Join(queryParams, ", ")
-	for _, known := range queryParams {
-		if editDistance(lower, known) <= 2 {
-			return &URLError{"it has an unknown parameter", "did you mean " + known + "? " + fix}
-		}
+	if known, ok := config.Nearest(lower, queryParams); ok {
+		fix = "did you mean " + known + "? " + fix
 	}
 	return &URLError{"it has an unknown parameter", fix}
-}
-
-// editDistance is Levenshtein's, for short words; long ones are simply far.
-func editDistance(a, b string) int {
-	if len(a) > 32 {
-		return len(a)
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 func parseEndpoint(raw string) (string, error) {
