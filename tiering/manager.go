@@ -312,10 +312,14 @@ func (m *Manager) finish(t *task, more bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.tasks, t)
+	pt := t.part
+	if now := m.parts[pt.key]; now != nil && (now != pt || t.freed) {
+		now.swept = false // what t had STARTED may have come after the others were looked for
+		m.enqueueLocked(now)
+	}
 	if t.freed {
 		return
 	}
-	pt := t.part
 	pt.task = nil
 	m.bookLocked(pt, err)
 	if m.parts[pt.key] == pt && (more || pt.again) {
