@@ -152,7 +152,9 @@ func (p *partition) startFromTier(r *role, next int64, epochs []commitlog.EpochS
 	if err != nil {
 		return err
 	}
-	next = max(next, st.LogStart)
+	if next < st.LogStart {
+		next, snapshot = st.LogStart, nil // the state is that of an earlier offset: who goes on from there looks out of order
+	}
 	p.life.lostBelow = max(p.life.lostBelow, p.hw.Load()) // what was readable here and is not in the tier
 	if err := r.log.StartFromTier(next, st.LogStart, epochs, snapshot); err != nil {
 		return err

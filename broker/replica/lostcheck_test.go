@@ -1,11 +1,14 @@
 package replica
 
 import (
+	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"varve/broker/commitlog"
 	"varve/metastore"
+	"varve/protocol/record"
 )
 
 // TestLogStartCheckpointIsLost: without its checkpoint a log seems to begin with its first file. What has settled below is
@@ -43,5 +46,38 @@ func TestLogStartCheckpointIsLost(t *testing.T) {
 				t.Fatalf("%+v", d)
 			}
 		})
+	}
+}
+
+// TestProducerStateOfAnEarlierOffset: a log that starts above the tier's end, where retention has gone, does not hold its
+// producers to the sequence that they had at the tier's end.
+func TestProducerStateOfAnEarlierOffset(t *testing.T) {
+	n, b, id, meta := tieredNode(t)
+	n.awaitEpoch("a", 0, 0)
+	produce := func(seq int32) AppendResult {
+		o := record.Options{Producer: &record.Producer{ID: 7, BaseSequence: seq}}
+		return n.produce("a", 0, AcksAll, batchWith(o, time.Now().UnixMilli(), "v"))
+	}
+	for seq := range int32(3) {
+		if r := produce(seq); r.Err != 0 {
+			t.Fatalf("%+v", r)
+		}
+	}
+	l, _ := n.logs.Get("a", 0)
+	if err := l.Roll(); err != nil {
+		t.Fatal(err)
+	}
+	ex, err := l.Export(0, 3)
+	if err != nil || ex == nil || len(ex.ProducerSnapshot) == 0 {
+		t.Fatal(ex, err)
+	}
+	ex.Close()
+	meta.setTier(id, metastore.TierState{LogStart: 9, End: 3, Epochs: []metastore.EpochStart{{Epoch: 0}}})
+	n.tier.setTail(func(context.Context) (int64, []commitlog.EpochStart, []byte, error) { return 3, ex.Epochs, ex.ProducerSnapshot, nil })
+	b.lead(id, 0, self)
+	meta.show(b.s.Image())
+	n.awaitEpoch("a", 0, 1)
+	if r := produce(9); r.Err != 0 || r.BaseOffset != 9 {
+		t.Fatalf("%+v", r)
 	}
 }
