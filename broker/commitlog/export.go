@@ -114,7 +114,7 @@ func (l *Log) exportIndexes(s *segment, e *Export) error {
 		return err
 	}
 	n := s.txns.count()
-	firstTxn, err := s.txns.search(func(t []byte) bool { return txnEntry(t).LastOffset >= e.Base })
+	firstTxn, err := s.txns.search(func(t []byte) bool { return txnEntry(t).LastOffset >= e.Base }, nil)
 	if err != nil {
 		return err
 	}

@@ -43,6 +43,10 @@ type index struct {
 	mu     sync.RWMutex
 	onDisk int    // entries in the file
 	tail   []byte // entries after those
+	// firsts holds the first entry of each block of the file, as far as a search
+	// has asked, so that the next one reads one block. Never changed in place.
+	firsts []byte
+	cuts   int // truncations: what was read before one is not kept
 }
 
 func newIndex(file *diskFile, width int) *index { return &index{width: width, file: file} }
@@ -154,44 +158,72 @@ func (x *index) readAt(p []byte, off int64) error {
 	return err
 }
 
-// search returns the first i for which after(entry i) is true, or the count. after
-// must be false and then true along the entries.
-func (x *index) search(after func(e []byte) bool) (int, error) {
+// search returns the first i for which after(entry i) is true, or the count, and
+// copies entry i-1 into before where there is one. after must be false and then
+// true along the entries.
+func (x *index) search(after func(e []byte) bool, before []byte) (int, error) {
 	x.mu.RLock()
-	onDisk, n := x.onDisk, len(x.tail)/x.width
-	i := sort.Search(n, func(i int) bool { return after(x.tail[i*x.width : (i+1)*x.width]) })
+	onDisk, firsts, cuts := x.onDisk, x.firsts, x.cuts
+	i := searchEntries(x.tail, x.width, after, before)
 	x.mu.RUnlock()
 	if i > 0 || onDisk == 0 {
 		return onDisk + i, nil
 	}
-	return x.searchFile(onDisk, after)
+	perBlock := spillBytes / x.width
+	if blocks := (onDisk + perBlock - 1) / perBlock; len(firsts) < blocks*x.width {
+		var err error
+		if firsts, err = x.readFirsts(firsts, blocks, cuts); err != nil {
+			return 0, err
+		}
+	}
+	return x.searchFile(onDisk, firsts, after, before)
+}
+
+func searchEntries(entries []byte, width int, after func(e []byte) bool, before []byte) int {
+	i := sort.Search(len(entries)/width, func(i int) bool { return after(entries[i*width : (i+1)*width]) })
+	if i > 0 {
+		copy(before, entries[(i-1)*width:i*width])
+	}
+	return i
 }
 
 var blockPool = sync.Pool{New: func() any { return new([spillBytes]byte) }}
 
-// searchFile halves the file down to one block and looks through that in
-// memory.
-func (x *index) searchFile(n int, after func(e []byte) bool) (int, error) {
+// searchFile finds the block by its first entry and looks through it in memory.
+// There are n entries in the file.
+func (x *index) searchFile(n int, firsts []byte, after func(e []byte) bool, before []byte) (int, error) {
+	perBlock := spillBytes / x.width
+	block := searchEntries(firsts, x.width, after, before) - 1
+	if block < 0 {
+		return 0, nil
+	}
 	buf := blockPool.Get().(*[spillBytes]byte)
 	defer blockPool.Put(buf)
-	lo, hi := 0, n // the answer is in [lo, hi]
-	perBlock := spillBytes / x.width
-	for hi-lo > perBlock {
-		mid := int(uint(lo+hi) / 2)
-		if err := x.readAt(buf[:x.width], int64(mid*x.width)); err != nil {
-			return 0, err
-		}
-		if after(buf[:x.width]) {
-			hi = mid
-		} else {
-			lo = mid + 1
-		}
-	}
-	block := buf[:(hi-lo)*x.width]
-	if err := x.readAt(block, int64(lo*x.width)); err != nil {
+	from := block * perBlock
+	entries := buf[:min(perBlock, n-from)*x.width]
+	if err := x.readAt(entries, int64(from*x.width)); err != nil {
 		return 0, err
 	}
-	return lo + sort.Search(hi-lo, func(i int) bool { return after(block[i*x.width : (i+1)*x.width]) }), nil
+	return from + searchEntries(entries, x.width, after, before), nil
+}
+
+// readFirsts completes the first entries of so many blocks, and keeps them unless
+// there was a truncation since known was looked up.
+func (x *index) readFirsts(known []byte, blocks, cuts int) ([]byte, error) {
+	firsts := append(make([]byte, 0, blocks*x.width), known...)
+	blockBytes := spillBytes / x.width * x.width
+	for i := len(known) / x.width; i < blocks; i++ {
+		firsts = firsts[:(i+1)*x.width]
+		if err := x.readAt(firsts[i*x.width:], int64(i*blockBytes)); err != nil {
+			return nil, err
+		}
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.cuts == cuts && len(x.firsts) < len(firsts) {
+		x.firsts = firsts
+	}
+	return firsts, nil
 }
 
 // truncate keeps the first n entries. The caller has shut readers out or makes
@@ -205,6 +237,8 @@ func (x *index) truncate(n int) error {
 	}
 	x.tail = x.tail[:0]
 	x.onDisk = n
+	x.firsts = nil
+	x.cuts++
 	return x.file.truncate(int64(n * x.width))
 }
 

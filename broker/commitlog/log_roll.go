@@ -185,7 +185,7 @@ func (l *Log) AbortedIn(from, to int64) ([]AbortedTxn, error) {
 		out = nil
 		segs := l.segments()
 		for _, s := range segs[max(0, floorSegment(segs, from)):] {
-			first, err := s.txns.search(func(e []byte) bool { return txnEntry(e).LastOffset >= from })
+			first, err := s.txns.search(func(e []byte) bool { return txnEntry(e).LastOffset >= from }, nil)
 			if err != nil {
 				return err
 			}

@@ -320,7 +320,7 @@ func (r *recovery) trust(s *segment, last bool) error {
 		}
 		return err
 	}
-	pos, err := s.indexPosition(s.offsets.count()-1, nil)
+	pos, err := s.lastIndexed()
 	if err != nil {
 		return err
 	}
@@ -356,7 +356,7 @@ func (r *recovery) scan(s *segment, last bool) (whole bool, err error) {
 			return false, err
 		}
 		x.file = s.log.cache.newFile(x.file.path)
-		x.onDisk, x.tail = 0, nil
+		x.onDisk, x.tail, x.firsts = 0, nil, nil
 	}
 	s.resetState()
 	if err := s.log.acquire(); err != nil {

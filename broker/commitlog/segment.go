@@ -184,37 +184,46 @@ func (s *segment) abandon() {
 // positionBefore returns where a batch begins that is not after the one that
 // holds off.
 func (s *segment) positionBefore(off int64) (int64, error) {
-	i, err := s.offsets.search(func(e []byte) bool {
+	return s.lastPosition(func(e []byte) bool {
 		rel, _ := offsetEntry(e)
 		return s.base+rel > off
 	})
-	return s.indexPosition(i-1, err)
 }
 
 // boundaryBelow returns the last indexed place at or below pos where a batch
 // begins.
 func (s *segment) boundaryBelow(pos int64) (int64, error) {
-	i, err := s.offsets.search(func(e []byte) bool {
+	return s.lastPosition(func(e []byte) bool {
 		_, at := offsetEntry(e)
 		return at > pos
 	})
-	return s.indexPosition(i-1, err)
 }
 
-func (s *segment) indexPosition(i int, err error) (int64, error) {
-	if err != nil || i < 0 {
+// lastPosition returns the position in the last entry for which after is false, 0
+// when there is none.
+func (s *segment) lastPosition(after func(e []byte) bool) (int64, error) {
+	var e [offsetEntryBytes]byte // zero: the segment's begin
+	if _, err := s.offsets.search(after, e[:]); err != nil {
 		return 0, err
 	}
-	e := blockPool.Get().(*[spillBytes]byte)
-	defer blockPool.Put(e)
-	if err := s.offsets.entry(i, e[:offsetEntryBytes]); err != nil {
-		return 0, err
-	}
-	_, pos := offsetEntry(e[:])
+	return s.indexPosition(e[:])
+}
+
+func (s *segment) indexPosition(e []byte) (int64, error) {
+	_, pos := offsetEntry(e)
 	if pos < 0 {
-		return 0, &protocol.CorruptionError{Where: s.offsets.file.path, What: fmt.Sprintf("entry %d has position %d", i, pos)}
+		return 0, &protocol.CorruptionError{Where: s.offsets.file.path, What: fmt.Sprintf("an entry has position %d", pos)}
 	}
 	return pos, nil
+}
+
+// lastIndexed returns the position in the newest entry, 0 when there is none.
+func (s *segment) lastIndexed() (int64, error) {
+	var e [offsetEntryBytes]byte
+	if _, err := s.offsets.last(e[:]); err != nil {
+		return 0, err
+	}
+	return s.indexPosition(e[:])
 }
 
 // scan walks headers from pos to the end of v; the log file must be pinned.
@@ -248,16 +257,13 @@ func (s *segment) find(off int64, v view) (base, pos, size int64, err error) {
 // timeFloor returns the offset of the newest time index entry below ts, base
 // when there is none: no record up to that offset is at or after ts.
 func (s *segment) timeFloor(ts int64) (int64, error) {
+	var e [timeEntryBytes]byte
 	i, err := s.times.search(func(e []byte) bool {
 		at, _ := timeEntry(e)
 		return at >= ts
-	})
+	}, e[:])
 	if err != nil || i == 0 {
 		return s.base, err
-	}
-	var e [timeEntryBytes]byte
-	if err := s.times.entry(i-1, e[:]); err != nil {
-		return 0, err
 	}
 	_, rel := timeEntry(e[:])
 	return s.base + rel, nil

@@ -262,7 +262,7 @@ func (c *segmentCut) finish() error {
 		{s.times, func(e []byte) bool { _, rel := timeEntry(e); return s.base+rel >= c.next }},
 		{s.txns, func(e []byte) bool { return txnEntry(e).LastOffset >= c.next }},
 	} {
-		n, err := cut.x.search(cut.beyond)
+		n, err := cut.x.search(cut.beyond, nil)
 		if err != nil {
 			return err
 		}
@@ -291,7 +291,7 @@ func (s *segment) loadSums() error {
 		s.lastTimeEntry, s.maxTimestampOffset = ts, s.base+rel
 		s.maxTimestamp.Store(ts)
 	}
-	pos, err := s.indexPosition(s.offsets.count()-1, nil)
+	pos, err := s.lastIndexed()
 	if err != nil {
 		return err
 	}
