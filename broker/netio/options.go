@@ -75,7 +75,6 @@ const (
 	frameGrowFactor              = 4
 	coalesceBytes                = 64 << 10
 	maxPreadBehindHeaderBytes    = 32 << 10
-	maxMoreBytes                 = 128 << 10
 	maxSendfileBytes             = 1 << 20
 	copyBytes                    = 256 << 10
 	maxMemoryWriteBytes          = 256 << 10

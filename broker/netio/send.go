@@ -11,8 +11,8 @@ import (
 // send writes spans in order and releases each as soon as it is written, all of
 // them when writing fails. Small runs are gathered into one write. What suits
 // which size is measured (sender CPU per GB): a small file range is cheapest read
-// behind its header; a larger one goes by sendfile, its header held back in the
-// kernel (MSG_MORE) only while the range is not so large that it does not matter.
+// behind its header; a larger one goes by sendfile, with the socket corked, so that
+// the bytes before and after it do not leave, and wake the peer, on their own.
 func (c *Conn) send(spans []protocol.Span) error {
 	if len(spans) == 0 {
 		return nil
@@ -29,14 +29,18 @@ func (c *Conn) send(spans []protocol.Span) error {
 		}
 		protocol.ReleaseSpans(spans[i : i+1])
 	}
-	return g.flush(false)
+	if err := g.flush(); err != nil || !g.corked {
+		return err
+	}
+	return c.cork(false)
 }
 
 // gather collects small runs of bytes until they are worth a write.
 type gather struct {
-	c   *Conn
-	buf *buffer
-	n   int
+	c      *Conn
+	buf    *buffer
+	n      int
+	corked bool
 }
 
 func (g *gather) add(s *protocol.Span, last bool) error {
@@ -46,7 +50,7 @@ func (g *gather) add(s *protocol.Span, last bool) error {
 	case s.File == nil && int64(len(s.Bytes)) != s.Len:
 		return &protocol.InvariantError{What: fmt.Sprintf("span of %d bytes says %d", len(s.Bytes), s.Len)}
 	case s.File == nil && (s.Len > coalesceBytes/2 || last && g.n == 0):
-		if err := g.flush(false); err != nil {
+		if err := g.flush(); err != nil {
 			return err
 		}
 		return g.c.writeBytes(s.Bytes)
@@ -61,10 +65,17 @@ func (g *gather) add(s *protocol.Span, last bool) error {
 		}
 		return readFull(s.File, room, s.Off)
 	}
-	if err := g.flush(s.Len <= maxMoreBytes && g.c.canSendfile(s.File)); err != nil {
+	bySendfile := g.c.canSendfile(s.File)
+	if bySendfile && !g.corked && (g.n > 0 || !last) {
+		if err := g.c.cork(true); err != nil {
+			return err
+		}
+		g.corked = true
+	}
+	if err := g.flush(); err != nil {
 		return err
 	}
-	if g.c.canSendfile(s.File) {
+	if bySendfile {
 		return g.c.sendfile(s.File, s.Off, s.Len)
 	}
 	return g.c.copyFile(s.File, s.Off, s.Len)
@@ -73,7 +84,7 @@ func (g *gather) add(s *protocol.Span, last bool) error {
 // room returns n bytes to fill, behind what is already gathered.
 func (g *gather) room(n int) ([]byte, error) {
 	if g.buf != nil && g.n+n > len(g.buf.b) {
-		if err := g.flush(false); err != nil {
+		if err := g.flush(); err != nil {
 			return nil, err
 		}
 	}
@@ -84,17 +95,13 @@ func (g *gather) room(n int) ([]byte, error) {
 	return g.buf.b[g.n-n : g.n], nil
 }
 
-// flush writes what is gathered. With more the kernel may hold it back until
-// the file range that follows.
-func (g *gather) flush(more bool) error {
+// flush writes what is gathered.
+func (g *gather) flush() error {
 	if g.n == 0 {
 		return nil
 	}
 	b := g.buf.b[:g.n]
 	g.n = 0
-	if more {
-		return g.c.writeMore(b)
-	}
 	return g.c.writeBytes(b)
 }
 

@@ -51,16 +51,18 @@ func (c *Conn) sendfile(f protocol.SpanFile, off, n int64) error {
 	return nil
 }
 
-// writeMore writes b and tells the kernel that more follows at once.
-func (c *Conn) writeMore(b []byte) error {
-	for len(b) > 0 {
-		n, err := c.rawWrite(b, unix.MSG_MORE, true)
-		if err := c.wrote(int64(n), err); err != nil {
-			return err
-		}
-		b = b[n:]
+// cork makes the kernel hold back what does not fill a segment, until it is taken
+// off again.
+func (c *Conn) cork(on bool) error {
+	value := 0
+	if on {
+		value = 1
 	}
-	return nil
+	var serr error
+	err := c.raw.Control(func(sock uintptr) {
+		serr = unix.SetsockoptInt(int(sock), unix.IPPROTO_TCP, unix.TCP_CORK, value)
+	})
+	return errors.Join(err, serr)
 }
 
 // rawWrite makes one write call, and with wait as many as it takes until the

@@ -64,7 +64,7 @@ func TestSpansOfEverySize(t *testing.T) {
 	f, data := dataFile(t, 6<<20)
 	sizes := []int{
 		0, 1, 100, maxPreadBehindHeaderBytes - 1, maxPreadBehindHeaderBytes, maxPreadBehindHeaderBytes + 1,
-		coalesceBytes, maxMoreBytes, maxMoreBytes + 1, copyBytes + 3, maxSendfileBytes + 1, 3 << 20,
+		coalesceBytes, 128 << 10, copyBytes + 3, maxSendfileBytes + 1, 3 << 20,
 	}
 	for _, kernel := range []bool{true, false} {
 		for _, n := range sizes {

@@ -126,6 +126,13 @@ func (s *Server) admit(nc net.Conn, listener string) {
 	}
 }
 
+// SetLimits changes how many connections there may be, in all and from one address. Those that are there stay.
+func (s *Server) SetLimits(maxConnections, maxPerIP int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.opts.MaxConnections, s.opts.MaxConnectionsPerIP = maxConnections, maxPerIP
+}
+
 // register adds c and starts its reader. It returns the bound that forbids it.
 func (s *Server) register(c *Conn, ip netip.Addr) (bound string, maxConns int) {
 	s.mu.Lock()
