@@ -38,9 +38,13 @@ func newTeller(m *Manager) *teller {
 	return &teller{m: m, wake: make(chan struct{}, 1), dirs: map[replicaKey]DirAssignment{}, erased: map[replicaKey]struct{}{}}
 }
 
+// assign also takes back what is still to be told of the folder before: that there is none in the Image shows that it was
+// taken, though the reply was lost, and telling it again would take the new folder for lost.
 func (t *teller) assign(a DirAssignment) {
 	t.mu.Lock()
-	t.dirs[replicaKey{a.TopicID, a.Partition}] = a
+	k := replicaKey{a.TopicID, a.Partition}
+	t.dirs[k] = a
+	delete(t.erased, k)
 	t.mu.Unlock()
 	t.kick()
 }

@@ -3,11 +3,13 @@ package replica
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"varve/broker/commitlog"
 	"varve/metastore"
+	"varve/protocol"
 	"varve/protocol/record"
 )
 
@@ -73,11 +75,56 @@ func TestProducerStateOfAnEarlierOffset(t *testing.T) {
 	}
 	ex.Close()
 	meta.setTier(id, metastore.TierState{LogStart: 9, End: 3, Epochs: []metastore.EpochStart{{Epoch: 0}}})
-	n.tier.setTail(func(context.Context) (int64, []commitlog.EpochStart, []byte, error) { return 3, ex.Epochs, ex.ProducerSnapshot, nil })
+	n.tier.setTail(func(context.Context) (int64, []commitlog.EpochStart, []byte, error) {
+		return 3, ex.Epochs, ex.ProducerSnapshot, nil
+	})
 	b.lead(id, 0, self)
 	meta.show(b.s.Image())
 	n.awaitEpoch("a", 0, 1)
 	if r := produce(9); r.Err != 0 || r.BaseOffset != 9 {
 		t.Fatalf("%+v", r)
+	}
+}
+
+// deafControl takes a report and loses the reply, twice. It counts those that are about a folder which the Image has.
+type deafControl struct {
+	bookControl
+	harm  atomic.Int32
+	again atomic.Int32
+}
+
+func (c *deafControl) ReplicaLost(ctx context.Context, id protocol.UUID, index, broker int32, epoch int64) error {
+	part, _ := c.b.s.Image().Partition(id, index)
+	if dir, _ := part.DirOf(broker); dir.IsZero() {
+		if c.again.Add(1) == 1 {
+			return protocol.RequestTimedOut
+		}
+		return nil // the controller changes nothing then
+	}
+	if err := c.bookControl.ReplicaLost(ctx, id, index, broker, epoch); err != nil {
+		return err
+	}
+	if c.harm.Add(1) == 1 {
+		return protocol.RequestTimedOut
+	}
+	return nil
+}
+
+// TestReplyToLostReplicaIsLost: the report is not made again once a new folder stands in the Image.
+func TestReplyToLostReplicaIsLost(t *testing.T) {
+	b := newBook(t)
+	control := &deafControl{bookControl: bookControl{b: b}}
+	o := nodeOptions{fs: commitlog.NewMemFS(), meta: b.s, control: control}
+	b.topic("a", 1, []int32{self})
+	n := startNode(t, o)
+	n.awaitState("a", 0, StateLeader)
+	n.stop()
+	erase(t, o.fs, "a-0")
+	n = startNode(t, o)
+	defer n.stop()
+	n.awaitState("a", 0, StateFollower)
+	await(t, "nothing left to tell", func() bool { return !n.m.tell.pending() })
+	if n := control.harm.Load(); n != 1 {
+		t.Fatalf("told %d times", n)
 	}
 }
