@@ -106,18 +106,7 @@ func (tr *traffic) erase() {
 	w.alarms.expectLoss(true)
 	defer w.alarms.expectLoss(false)
 	w.node.Kill()
-	gone := map[tierPart]bool{}
-	for _, t := range tr.topics {
-		for p := range t.parts {
-			if w.rng.IntN(2) == 0 {
-				gone[tierPart{t.name, int32(p)}] = true
-				if err := os.RemoveAll(filepath.Join(w.options.Data, "log", fmt.Sprintf("%s-%d", t.name, p))); err != nil {
-					w.t.Fatal(err)
-				}
-			}
-		}
-	}
-	w.t.Logf("erased: %v", gone)
+	gone := tr.eraseSome()
 	w.start()
 	settled := map[tierPart]int64{}
 	for _, p := range st.Partitions {
@@ -142,4 +131,29 @@ func (tr *traffic) erase() {
 			l.cut(ends[p])
 		}
 	}
+}
+
+// eraseSome deletes partition folders, or the whole log directory.
+func (tr *traffic) eraseSome() map[tierPart]bool {
+	w := tr.w
+	w.t.Helper()
+	gone := map[tierPart]bool{}
+	all := w.rng.IntN(4) == 0
+	if all {
+		if err := os.RemoveAll(filepath.Join(w.options.Data, "log")); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	for _, t := range tr.topics {
+		for p := range t.parts {
+			if all || w.rng.IntN(2) == 0 {
+				gone[tierPart{t.name, int32(p)}] = true
+				if err := os.RemoveAll(filepath.Join(w.options.Data, "log", fmt.Sprintf("%s-%d", t.name, p))); err != nil {
+					w.t.Fatal(err)
+				}
+			}
+		}
+	}
+	w.t.Logf("erased, all=%v: %v", all, gone)
+	return gone
 }

@@ -158,7 +158,7 @@ func (tr *traffic) readAgain(ctx context.Context, t *topic) {
 	for ctx.Err() == nil {
 		tr.w.quiet.RLock()
 		pass, cancel := context.WithTimeout(ctx, passLimit)
-		err := tr.w.pass(pass, t, nil)
+		err := tr.w.pass(pass, t, nil, nil)
 		cancel()
 		tr.w.quiet.RUnlock()
 		tr.fail(err)
@@ -170,8 +170,8 @@ func (tr *traffic) readAgain(ctx context.Context, t *topic) {
 }
 
 // pass reads from log start to ends, or until ctx is over without ends, and checks every record. A node that is away is
-// no error without ends.
-func (w *world) pass(ctx context.Context, t *topic, ends []int64) error {
+// no error without ends. see may be nil.
+func (w *world) pass(ctx context.Context, t *topic, ends []int64, see func(*kgo.Record)) error {
 	starts, err := w.offsets(ctx, t, false)
 	if err != nil {
 		return ifEnds(ends, fmt.Errorf("log starts of %s: %w", t.name, err))
@@ -211,6 +211,9 @@ func (w *world) pass(ctx context.Context, t *topic, ends []int64) error {
 			}
 			if err := t.parts[r.Partition].check(r.Offset, r.Value); err != nil {
 				return err
+			}
+			if see != nil {
+				see(r)
 			}
 			if next[r.Partition]++; ends != nil && next[r.Partition] == ends[r.Partition] {
 				left--

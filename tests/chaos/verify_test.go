@@ -12,6 +12,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"varve/broker/admin"
 )
 
@@ -57,7 +60,51 @@ func (w *world) whole(t *topic) error {
 		}
 	}
 	t.starts = starts
-	return w.pass(ctx, t, ends)
+	marks := &timeMarks{}
+	if err := w.pass(ctx, t, ends, marks.see); err != nil {
+		return err
+	}
+	return w.byTime(ctx, t, marks)
+}
+
+// timeMarks are some of the records that were the first of their time, in the tier and in the local log.
+type timeMarks struct {
+	last  map[int32]int64 // newest time by partition, ms
+	seen  int
+	marks []*kgo.Record
+}
+
+func (m *timeMarks) see(r *kgo.Record) {
+	if m.last == nil {
+		m.last = map[int32]int64{}
+	}
+	ms := r.Timestamp.UnixMilli()
+	if newest, ok := m.last[r.Partition]; ok && ms > newest {
+		if m.seen++; m.seen%2000 == 1 {
+			m.marks = append(m.marks, r)
+		}
+	}
+	m.last[r.Partition] = max(m.last[r.Partition], ms)
+}
+
+// byTime asks for the marks by their times. Retention may have passed some.
+func (w *world) byTime(ctx context.Context, t *topic, m *timeMarks) error {
+	return w.admin(func(a *kadm.Client) error {
+		for _, r := range m.marks {
+			listed, err := a.ListOffsetsAfterMilli(ctx, r.Timestamp.UnixMilli(), t.name)
+			if err == nil {
+				err = listed.Error()
+			}
+			if err != nil {
+				return fmt.Errorf("by time: %w", err)
+			}
+			got, _ := listed.Lookup(t.name, r.Partition)
+			if got.Offset != r.Offset && !(t.retains && got.Offset > r.Offset) {
+				return fmt.Errorf("%s-%d: by its time, record %d was found at %d", t.name, r.Partition, r.Offset, got.Offset)
+			}
+		}
+		return nil
+	})
 }
 
 // settled waits until all that was written is in the tier, then compares the bucket with what the broker counts.
