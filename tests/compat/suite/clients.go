@@ -1,6 +1,15 @@
 package main
 
+import "slices"
+
 // clients lists every client in the order of the table.
 func clients() []Client {
-	return []Client{kcatClient()}
+	return slices.Concat(
+		[]Client{
+			kcatClient(),
+			javaClient("java-4.4", "kafka", kafkaJars(), installJava4),
+			javaClient("java-3.9", "clients3", clients3Jars(), installJava3),
+		},
+		pythonClients(),
+	)
 }
