@@ -39,6 +39,7 @@ type Conn struct {
 	wg     sync.WaitGroup // writer goroutines
 
 	trustedBytes int // largest frame that arrived whole, capped; owned by the reader
+	held         int // replies that leave with a later one; owned by the reader
 
 	writeDeadline time.Time // owned by whoever holds the right to write
 	unarmedBytes  int64     // sent since the deadline was last looked at; likewise
@@ -80,6 +81,7 @@ func (c *Conn) Drain() context.Context {
 // goroutine of the connection is left.
 func (c *Conn) serve() {
 	err := c.readLoop()
+	c.pump(true) // what was held back for a request that did not come
 	if cause := c.awaitReplies(); cause != nil {
 		err = cause
 	}
@@ -105,13 +107,31 @@ func (c *Conn) readLoop() error {
 	}
 }
 
-// dispatch hands r to the handler and writes the reply if it is ready.
+// dispatch hands r to the handler and writes the replies that are ready, unless
+// the next one can be had at once.
 func (c *Conn) dispatch(r *request) {
 	c.srv.n.requests.Add(1)
 	c.callHandler(r)
-	if r.leave() {
+	ready, plain := r.leave()
+	switch {
+	case ready && plain && c.nextIsHere(r.key):
+		c.held++
+	case ready || c.held > 0:
+		c.held = 0
 		c.pump(true)
 	}
+}
+
+// nextIsHere reports whether the next request was read whole together with this
+// one and both are Produce, so that it is dispatched without waiting for anything
+// on the wire: then both replies leave in one write.
+func (c *Conn) nextIsHere(key int16) bool {
+	if key != protocol.KeyProduce || c.held >= maxHeldReplies || c.br.Buffered() < 4+2 {
+		return false
+	}
+	head, _ := c.br.Peek(4 + 2) // cannot fail: these bytes are buffered
+	size, next := int64(int32(binary.BigEndian.Uint32(head))), int16(binary.BigEndian.Uint16(head[4:]))
+	return next == protocol.KeyProduce && size >= minFrameBytes && 4+size <= int64(c.br.Buffered())
 }
 
 func (c *Conn) callHandler(r *request) {
@@ -133,13 +153,19 @@ func (c *Conn) callHandler(r *request) {
 func (c *Conn) awaitRoom() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.held > 0 && c.fullLocked() {
+		c.held = 0
+		c.mu.Unlock()
+		c.pump(true)
+		c.mu.Lock()
+	}
 	for {
 		switch {
 		case c.srv.draining.Load():
 			return errDraining
 		case c.closed || c.closing.Load():
 			return errReply
-		case c.unsent >= c.srv.opts.MaxInFlightRequestsPerConn || c.inFlightBytes >= c.srv.opts.MaxInFlightBytesPerConn:
+		case c.fullLocked():
 			c.wake.Wait()
 		case time.Until(c.muteUntil) > 0:
 			if err := c.sleepLocked(time.Until(c.muteUntil)); err != nil {
@@ -149,6 +175,10 @@ func (c *Conn) awaitRoom() error {
 			return nil
 		}
 	}
+}
+
+func (c *Conn) fullLocked() bool {
+	return c.unsent >= c.srv.opts.MaxInFlightRequestsPerConn || c.inFlightBytes >= c.srv.opts.MaxInFlightBytesPerConn
 }
 
 // sleepLocked waits outside of the lock until d has passed or the connection or

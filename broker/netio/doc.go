@@ -6,7 +6,8 @@
 // handler returns is written by the reader itself; one that comes later is
 // tried without blocking by whoever brings it and, when the socket is full or
 // the reply comes from a file, finished by a writer goroutine that lives only
-// until the queue has nothing ready.
+// until the queue has nothing ready. Replies to Produce requests that arrived
+// together leave together: one write, and one wake-up of the client, for all.
 //
 // Invariants:
 //   - Replies leave in the order of their requests. The next frame is handed on

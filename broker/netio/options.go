@@ -74,6 +74,8 @@ const (
 	minWriteProgressBytes        = 64 << 10
 	frameGrowFactor              = 4
 	coalesceBytes                = 64 << 10
+	maxHeldReplies               = 32
+	maxMergedReplyBytes          = 2 << 10
 	maxPreadBehindHeaderBytes    = 32 << 10
 	maxSendfileBytes             = 1 << 20
 	copyBytes                    = 256 << 10

@@ -56,12 +56,12 @@ func (r *request) done(reply Reply) {
 }
 
 // leave marks that Serve has returned and reports whether the reader has a
-// reply to see to.
-func (r *request) leave() bool {
+// reply to see to, and whether sending it is all there is to do.
+func (r *request) leave() (ready, plain bool) {
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
 	r.left = true
-	return r.ready
+	return r.ready, r.reply.plain()
 }
 
 // dropFrame gives the frame's memory back.
@@ -108,44 +108,73 @@ func (c *Conn) pump(block bool) {
 	c.writing = true
 	c.mu.Unlock()
 	for {
-		reply, ok := c.nextReply()
+		out, ok := c.nextReplies(block)
 		if !ok {
 			return
 		}
-		if !block && !c.trySend(&reply) {
-			c.handOver(reply)
+		if !block && !c.trySend(&out.Reply) {
+			c.handOver(out)
 			return
 		}
-		if !c.sendAll(reply) {
+		if !c.sendAll(out) {
 			return
 		}
 	}
 }
 
-// nextReply takes the reply that is due. When there is none the right to write
-// is given up.
-func (c *Conn) nextReply() (Reply, bool) {
+// outgoing is a reply, or several that leave as one.
+type outgoing struct {
+	Reply
+	requests int
+}
+
+// plain says that sending a reply is all there is to do.
+func (r *Reply) plain() bool { return !r.Close && r.MuteFor == 0 }
+
+// small says that a reply is cheaper copied than written on its own.
+func (r *Reply) small() bool {
+	return len(r.Spans) == 1 && r.Spans[0].File == nil && r.Spans[0].Len <= maxMergedReplyBytes
+}
+
+// nextReplies takes the reply that is due, and with merge the small ones behind
+// it that are ready too. When there is none the right to write is given up.
+func (c *Conn) nextReplies(merge bool) (outgoing, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed || len(c.queue) == 0 || !c.queue[0].ready {
 		c.writing = false
-		return Reply{}, false
+		return outgoing{}, false
 	}
+	out := outgoing{Reply: c.takeLocked(), requests: 1}
+	if !merge || !out.plain() || !out.small() {
+		return out, true
+	}
+	for out.requests <= maxHeldReplies && len(c.queue) > 0 && c.queue[0].ready {
+		if next := &c.queue[0].reply; !next.plain() || !next.small() {
+			break
+		}
+		out.Spans = append(out.Spans[:out.requests:out.requests], c.takeLocked().Spans...)
+		out.requests++
+	}
+	return out, true
+}
+
+func (c *Conn) takeLocked() Reply {
 	r := c.queue[0]
 	c.queue[0] = nil
 	c.queue = c.queue[1:]
 	reply := r.reply
 	r.reply = Reply{}
-	return reply, true
+	return reply
 }
 
 // handOver passes a reply, and the right to write, to a writer goroutine.
-func (c *Conn) handOver(reply Reply) {
+func (c *Conn) handOver(out outgoing) {
 	c.mu.Lock()
 	gone := c.closed
 	if !gone { // under the lock, so that serve waits for it
 		c.wg.Go(func() {
-			if c.sendAll(reply) {
+			if c.sendAll(out) {
 				c.mu.Lock()
 				c.writing = false
 				c.mu.Unlock()
@@ -155,13 +184,13 @@ func (c *Conn) handOver(reply Reply) {
 	}
 	c.mu.Unlock()
 	if gone {
-		protocol.ReleaseSpans(reply.Spans)
+		protocol.ReleaseSpans(out.Spans)
 	}
 }
 
 // sendAll writes what is left of a reply and does what else it asks for. It
 // reports false when the connection is over.
-func (c *Conn) sendAll(reply Reply) bool {
+func (c *Conn) sendAll(reply outgoing) bool {
 	if err := c.send(reply.Spans); err != nil {
 		c.fail(fmt.Errorf("writing a reply: %w", err))
 		return false
@@ -171,7 +200,7 @@ func (c *Conn) sendAll(reply Reply) bool {
 		c.muteUntil = time.Now().Add(reply.MuteFor)
 	}
 	if !reply.Close {
-		c.unsent = max(c.unsent-1, 0)
+		c.unsent = max(c.unsent-reply.requests, 0)
 		c.wake.Broadcast()
 		c.mu.Unlock()
 		return true
