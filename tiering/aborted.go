@@ -27,22 +27,15 @@ func appendAborted(dst []commitlog.AbortedTxn, index []byte, from, to int64) (ou
 }
 
 // abortedLocal adds what the local log of a led partition knows beyond the tier's
-// end.
-func (m *Manager) abortedLocal(dst []commitlog.AbortedTxn, row metastore.RemoteSegment, tierEnd, from, to int64) ([]commitlog.AbortedTxn, error) {
+// end; the tier's indexes have the rest. OffsetOutOfRange: the local log begins
+// above tierEnd by now, so that the tier has to be asked again.
+func (m *Manager) abortedLocal(dst []commitlog.AbortedTxn, row metastore.RemoteSegment, tierEnd, to int64) ([]commitlog.AbortedTxn, error) {
 	m.mu.Lock()
 	pt := m.parts[partKey{row.TopicID, row.Partition}]
 	m.mu.Unlock()
 	if pt == nil || pt.Log() == nil {
 		return dst, nil
 	}
-	local, err := pt.Log().AbortedIn(from, to)
-	if err != nil {
-		return nil, err
-	}
-	for _, t := range local {
-		if t.LastOffset >= tierEnd { // the others stand in the tier's indexes too
-			dst = append(dst, t)
-		}
-	}
-	return dst, nil
+	local, err := pt.Log().AbortedIn(tierEnd, to)
+	return append(dst, local...), err
 }

@@ -390,5 +390,5 @@ func (m *Manager) aborted(ctx context.Context, row metastore.RemoteSegment, x *S
 		}
 		next = seg.Next
 	}
-	return m.abortedLocal(out, row, st.End, from, to)
+	return m.abortedLocal(out, row, st.End, to)
 }

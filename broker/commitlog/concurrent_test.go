@@ -145,7 +145,7 @@ func (c *crowd) timeReader() error {
 		if _, _, err := c.l.MaxTimestamp(); err != nil {
 			return err
 		}
-		if _, err := c.l.AbortedIn(c.l.LocalStart(), c.l.End()); err != nil {
+		if _, err := c.l.AbortedIn(c.l.LocalStart(), c.l.End()); err != nil && !errors.Is(err, protocol.OffsetOutOfRange) {
 			return err
 		}
 		c.l.Segments()

@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"math"
 	"slices"
+
+	"varve/protocol"
 )
 
 // roll seals the active segment and begins a new one at base. On any failure
@@ -177,33 +179,43 @@ func (l *Log) LastStable(hw int64) int64 {
 }
 
 // AbortedIn returns the aborted transactions that touch [from, to), as fetch
-// answers for read_committed name them (LogSegment.collectAbortedTxns). Only
-// local segments are looked at.
+// answers for read_committed name them (LogSegment.collectAbortedTxns). The error
+// is OffsetOutOfRange when from is not local, or is not any more: what segments
+// knew that went meanwhile would be missing.
 func (l *Log) AbortedIn(from, to int64) ([]AbortedTxn, error) {
 	var out []AbortedTxn
-	err := l.stable(func() error {
-		out = nil
+	err := l.stable(func() (err error) {
 		segs := l.segments()
-		for _, s := range segs[max(0, floorSegment(segs, from)):] {
-			first, err := s.txns.search(func(e []byte) bool { return txnEntry(e).LastOffset >= from }, nil)
-			if err != nil {
-				return err
-			}
-			entries, err := s.txns.bytes(first, max(first, s.txns.count()))
-			if err != nil {
-				return err
-			}
-			for ; len(entries) > 0; entries = entries[txnEntryBytes:] {
-				t := txnEntry(entries)
-				if t.FirstOffset < to {
-					out = append(out, t)
-				}
-				if t.LastStableOffset >= to {
-					return nil
-				}
-			}
+		if out, err = abortedIn(segs[max(0, floorSegment(segs, from)):], from, to); err != nil {
+			return err
+		}
+		if start := l.segments()[0].base; from < start {
+			return protocol.Errorf(protocol.OffsetOutOfRange, "aborted transactions from %d on: the local log begins at %d", from, start)
 		}
 		return nil
 	})
 	return out, err
+}
+
+func abortedIn(segs []*segment, from, to int64) (out []AbortedTxn, err error) {
+	for _, s := range segs {
+		first, err := s.txns.search(func(e []byte) bool { return txnEntry(e).LastOffset >= from }, nil)
+		if err != nil {
+			return nil, err
+		}
+		entries, err := s.txns.bytes(first, max(first, s.txns.count()))
+		if err != nil {
+			return nil, err
+		}
+		for ; len(entries) > 0; entries = entries[txnEntryBytes:] {
+			t := txnEntry(entries)
+			if t.FirstOffset < to {
+				out = append(out, t)
+			}
+			if t.LastStableOffset >= to {
+				return out, nil
+			}
+		}
+	}
+	return out, nil
 }

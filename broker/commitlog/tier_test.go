@@ -73,6 +73,26 @@ func TestHandOverThroughTheTier(t *testing.T) {
 	must(t, e.m.Close(t.Context(), 1))
 }
 
+// TestAbortedInWhatIsFreed: whoever read records of a segment that is freed before he asks for aborted transactions must not
+// take the remaining segments' for all.
+func TestAbortedInWhatIsFreed(t *testing.T) {
+	e := newEnv(t, NewMemFS(), testConfig())
+	l := e.log()
+	for range 3 {
+		appendN(t, l, 10, 2)
+		must(t, l.Roll())
+	}
+	_, err := l.AbortedIn(0, 10)
+	must(t, err)
+	_, err = l.FreeBelow(20)
+	must(t, err)
+	_, err = l.AbortedIn(19, 30)
+	wantCode(t, err, protocol.OffsetOutOfRange)
+	_, err = l.AbortedIn(l.LocalStart(), 30)
+	must(t, err)
+	must(t, e.m.Close(t.Context(), 1))
+}
+
 // TestPowerCutOfPartitions: a partition is created, written, deleted and created
 // anew under the same name; no life ever shows what belonged to another.
 func TestPowerCutOfPartitions(t *testing.T) {
