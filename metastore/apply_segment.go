@@ -92,8 +92,8 @@ func (t *tx) segmentFinish(c *metapb.SegmentFinish) (Result, error) {
 		return t.refuse(row, &tier, why), nil
 	}
 	finished := t.finish(row, &seg, &tier)
+	tier.Epochs = joinLineage(&tier, &seg)
 	tier.End = seg.Next
-	tier.Epochs = joinLineage(tier.Epochs, &seg)
 	t.putTier(seg.TopicID, seg.Partition, &tier)
 	t.record(&metapb.JournalRecord{Body: &metapb.JournalRecord_Finished{Finished: finished}})
 	return Result{State: SegFinished}, nil

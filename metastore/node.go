@@ -19,7 +19,7 @@ import (
 	"varve/protocol/event"
 )
 
-// Sizes and times of the node. A sole voter waits for nobody, so its timeouts only cost start time.
+// Sizes and times of the node. A sole voter does not wait for any of them: see elect.
 const (
 	memTableBytes     = 4 << 20
 	cacheBytes        = 8 << 20
@@ -29,7 +29,6 @@ const (
 	snapshotEntries   = 16384
 	trailingEntries   = 4096
 	maxAppendEntries  = 256
-	soleTimeout       = 10 * time.Millisecond
 	clusterTimeout    = time.Second
 	leaseTimeout      = 500 * time.Millisecond
 	barrierTimeout    = 10 * time.Second
@@ -163,9 +162,6 @@ func (s *Store) raftConfig(notify chan bool) *raft.Config {
 	c.SnapshotThreshold = snapshotEntries
 	c.TrailingLogs = trailingEntries
 	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = clusterTimeout, clusterTimeout, leaseTimeout
-	if s.sole {
-		c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = soleTimeout, soleTimeout, soleTimeout
-	}
 	if s.opts.snapshotEvery > 0 {
 		c.SnapshotThreshold, c.SnapshotInterval = s.opts.snapshotEvery, 10*time.Millisecond
 	}
@@ -195,10 +191,11 @@ func (s *Store) openRaft() error {
 	}
 	voters := s.opts.voters
 	trans := s.opts.transport
+	var alone *raft.InmemTransport
 	if trans == nil {
-		addr, inmem := raft.NewInmemTransport("")
-		trans = inmem
-		voters = []raft.Server{{ID: s.server, Address: addr}}
+		_, alone = raft.NewInmemTransport("")
+		trans = alone
+		voters = []raft.Server{{ID: s.server, Address: alone.LocalAddr()}}
 	}
 	s.sole, s.trans = len(voters) == 1, trans
 	notify := make(chan bool, notifyQueueLength)
@@ -221,7 +218,22 @@ func (s *Store) openRaft() error {
 		return ok
 	}))
 	s.wg.Go(func() { s.keep(notify, leaders) })
+	if alone != nil {
+		s.elect(alone)
+	}
 	return nil
+}
+
+// elect makes a sole voter stand for election at once, as if a leader had handed over to it. So it leads within milliseconds though its
+// timeouts are those of a cluster; short ones would have it wake a hundred times a second to see whether it has lost touch with itself.
+// Should the message be lost it stands after the heartbeat timeout.
+func (s *Store) elect(alone *raft.InmemTransport) {
+	_, caller := raft.NewInmemTransport("")
+	caller.Connect(alone.LocalAddr(), alone)
+	req := &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax}}
+	if err := caller.TimeoutNow(s.server, alone.LocalAddr(), req, &raft.TimeoutNowResponse{}); err != nil {
+		s.opts.Events.Emit(StorageTrouble{What: "electing the only voter: " + err.Error()})
+	}
 }
 
 // closeGap empties a log that ends before the newest snapshot. Raft does that after Restore, and after a crash before it the log would refuse

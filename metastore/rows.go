@@ -214,9 +214,13 @@ func lineageAgrees(tier *TierState, s *RemoteSegment) bool {
 	return at.Epoch == last.Epoch || at.Epoch > last.Epoch && at.Start >= tier.End
 }
 
-// joinLineage appends the segment's epochs that the tier has not seen.
-func joinLineage(have []EpochStart, s *RemoteSegment) []EpochStart {
-	out := append([]EpochStart(nil), have...)
+// joinLineage appends the segment's epochs that the tier has not seen. After a gap, below which all is below log start, only
+// the segment's count: an unclean election may have begun one of them at a lower offset than the tier's last.
+func joinLineage(tier *TierState, s *RemoteSegment) []EpochStart {
+	var out []EpochStart
+	if s.Base <= tier.End {
+		out = append(out, tier.Epochs...)
+	}
 	for _, e := range coverFrom(s.Epochs, s.Base) {
 		if len(out) == 0 || e.Epoch > out[len(out)-1].Epoch {
 			out = append(out, e)

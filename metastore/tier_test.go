@@ -164,3 +164,17 @@ func TestTierCalls(t *testing.T) {
 		t.Fatalf("%v %v", segs, err)
 	}
 }
+
+// TestLineageAfterAGap: starts rise, whatever an unclean election left below log start; else no log could begin from it.
+func TestLineageAfterAGap(t *testing.T) {
+	tier := &TierState{LogStart: 1200, End: 1000, Epochs: []EpochStart{{Epoch: 3, Start: 900}}}
+	seg := &RemoteSegment{Base: 1200, Next: 1300, LeaderEpoch: 6, Epochs: []EpochStart{{Epoch: 5, Start: 700}, {Epoch: 6, Start: 1250}}}
+	got := joinLineage(tier, seg)
+	if len(got) != 2 || got[0] != seg.Epochs[0] || got[1] != seg.Epochs[1] {
+		t.Fatal(got)
+	}
+	seg = &RemoteSegment{Base: 1000, Next: 1300, LeaderEpoch: 6, Epochs: []EpochStart{{Epoch: 3, Start: 900}, {Epoch: 6, Start: 1250}}}
+	if got = joinLineage(tier, seg); len(got) != 2 || got[0] != tier.Epochs[0] || got[1] != seg.Epochs[1] {
+		t.Fatal(got)
+	}
+}

@@ -345,9 +345,9 @@ func (c *Controller) AlterPartition(ctx context.Context, broker int32, epoch int
 	return out, nil
 }
 
-// AlterConfigs changes overrides of a topic, or the dynamic configuration of brokers, whose keys the caller has checked.
+// AlterConfigs changes overrides of a topic, or the dynamic values of brokers. What leaves them as they are succeeds.
 //
-// Errors: UnknownTopicOrPartition, what ValidateTopicConfig says, PolicyViolation while the journal outbox is full, NotController.
+// Errors: what change.Edit says; UnknownTopicOrPartition, what ValidateTopicConfig says, PolicyViolation while the journal outbox is full, NotController.
 func (c *Controller) AlterConfigs(ctx context.Context, change ConfigChange, validateOnly bool) error {
 	return c.do(ctx, func(img *metastore.Image) (p plan, err error) {
 		p, err = stepAlterConfigs(img, change, &c.opts)

@@ -143,7 +143,7 @@ func TestAdminCalls(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	for _, only := range []bool{true, false} {
-		if err := c.AlterConfigs(ctx, ConfigChange{Topic: "t", Set: map[string]string{"k": "v"}}, only); err != nil {
+		if err := c.AlterConfigs(ctx, ConfigChange{Topic: "t", Edit: editOf(map[string]string{"k": "v"}, nil)}, only); err != nil {
 			t.Fatal(err)
 		}
 		if topic, _ := s.Image().Topic("t"); len(topic.Configs) == 1 == only {

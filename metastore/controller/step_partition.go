@@ -107,38 +107,60 @@ func validISR(p *metastore.Partition, isr []int32) bool {
 	return slices.Contains(isr, p.Leader)
 }
 
-// stepAlterConfigs changes overrides of a topic or broker.
+// stepAlterConfigs changes overrides of a topic or the dynamic values of brokers. What is wrong with the values is told before that the topic
+// does not exist (ConfigurationControlManager.java, validateAlterConfig).
 func stepAlterConfigs(img *metastore.Image, c ConfigChange, o *Options) (p plan, err error) {
-	var changes []*metapb.ConfigChange
-	for _, key := range slices.Sorted(maps.Keys(c.Set)) {
-		value := c.Set[key]
-		changes = append(changes, &metapb.ConfigChange{Key: key, Value: &value})
-	}
-	for _, key := range c.Remove {
-		changes = append(changes, &metapb.ConfigChange{Key: key})
-	}
 	if c.Topic == "" {
-		p.cmds = []*metapb.Command{{Body: &metapb.Command_AlterBrokerConfigs{AlterBrokerConfigs: &metapb.AlterBrokerConfigs{
-			Broker: metastore.BrokerConfigName(c.Broker), ExpectVersion: img.BrokerConfig(c.Broker).Version, Changes: changes,
-		}}}}
-		return p, nil
+		old := img.BrokerConfig(c.Broker)
+		changes, err := configChanges(old.Configs, c.Edit)
+		if len(changes) > 0 {
+			p.cmds = []*metapb.Command{{Body: &metapb.Command_AlterBrokerConfigs{AlterBrokerConfigs: &metapb.AlterBrokerConfigs{
+				Broker: metastore.BrokerConfigName(c.Broker), ExpectVersion: old.Version, Changes: changes,
+			}}}}
+		}
+		return p, err
 	}
-	t, ok := img.Topic(c.Topic)
-	if !ok {
+	t, exists := img.Topic(c.Topic)
+	if !exists {
+		t = &metastore.Topic{}
+	}
+	changes, err := configChanges(t.Configs, func(old map[string]string) (map[string]string, error) {
+		next, err := c.Edit(old)
+		if err == nil && o.ValidateTopicConfig != nil {
+			err = o.ValidateTopicConfig(next)
+		}
+		return next, err
+	})
+	if err != nil {
+		return p, err
+	}
+	if !exists {
 		return p, protocol.Errorf(protocol.UnknownTopicOrPartition, "The topic '%s' does not exist.", c.Topic)
 	}
-	next := maps.Clone(t.Configs)
-	maps.Copy(next, c.Set)
-	for _, key := range c.Remove {
-		delete(next, key)
+	if len(changes) > 0 {
+		p.cmds = []*metapb.Command{{Body: &metapb.Command_AlterTopicConfigs{AlterTopicConfigs: &metapb.AlterTopicConfigs{
+			TopicId: t.ID[:], ExpectVersion: t.ConfigVersion, Changes: changes,
+		}}}}
 	}
-	if o.ValidateTopicConfig != nil {
-		if err := o.ValidateTopicConfig(next); err != nil {
-			return p, err
+	return p, nil
+}
+
+// configChanges is what leads from the old values to the edited ones.
+func configChanges(old map[string]string, edit func(map[string]string) (map[string]string, error)) (out []*metapb.ConfigChange, err error) {
+	next, err := edit(old)
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range slices.Sorted(maps.Keys(next)) {
+		value := next[key]
+		if was, ok := old[key]; !ok || was != value {
+			out = append(out, &metapb.ConfigChange{Key: key, Value: &value})
 		}
 	}
-	p.cmds = []*metapb.Command{{Body: &metapb.Command_AlterTopicConfigs{AlterTopicConfigs: &metapb.AlterTopicConfigs{
-		TopicId: t.ID[:], ExpectVersion: t.ConfigVersion, Changes: changes,
-	}}}}
-	return p, nil
+	for _, key := range slices.Sorted(maps.Keys(old)) {
+		if _, stays := next[key]; !stays {
+			out = append(out, &metapb.ConfigChange{Key: key})
+		}
+	}
+	return out, nil
 }

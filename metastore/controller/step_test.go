@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -260,11 +261,24 @@ func (g *golden) topicStep(t *testing.T, img *metastore.Image, name string, w wo
 			note += fmt.Sprintf(" %s-%d %v", r.Topic, r.Partition, r.Err)
 		}
 	case "configs":
-		p, err = stepAlterConfigs(img, ConfigChange{Topic: w["topic"], Broker: int32(w.num("broker", -1)), Set: configs(w["set"]), Remove: nonEmpty(w["remove"])}, &g.opts)
+		p, err = stepAlterConfigs(img, ConfigChange{Topic: w["topic"], Broker: int32(w.num("broker", -1)), Edit: editOf(configs(w["set"]), nonEmpty(w["remove"]))}, &g.opts)
 	default:
 		t.Fatalf("unknown step %q", name)
 	}
 	return p, note, err
+}
+
+// editOf sets some values and removes others.
+func editOf(set map[string]string, remove []string) func(map[string]string) (map[string]string, error) {
+	return func(old map[string]string) (map[string]string, error) {
+		next := map[string]string{}
+		maps.Copy(next, old)
+		maps.Copy(next, set)
+		for _, key := range remove {
+			delete(next, key)
+		}
+		return next, nil
+	}
 }
 
 func nonEmpty(s string) []string {

@@ -133,10 +133,11 @@ type AlterPartitionResult struct {
 	Err       error
 }
 
-// ConfigChange changes overrides of one topic, or of a broker when Topic is "" (Broker -1: the default of all brokers).
+// ConfigChange changes overrides of one topic, or the dynamic values of a broker when Topic is "" (Broker -1: of all brokers).
 type ConfigChange struct {
 	Topic  string
 	Broker int32
-	Set    map[string]string
-	Remove []string
+	// Edit returns the new values, all of them, or the client's answer. It leaves old alone, depends on nothing else, and is called
+	// again when another change came first.
+	Edit func(old map[string]string) (map[string]string, error)
 }
