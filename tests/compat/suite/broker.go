@@ -42,13 +42,23 @@ func profile() []string {
 	}
 }
 
-// startVarve builds the binary and starts it on the profile, with a dir tier under data.
-func startVarve(ctx context.Context, data string) (*Broker, error) {
-	bin := filepath.Join(node.Root(), ".cache", "compat", "varve")
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", bin, "./cmd/varve")
-	build.Dir, build.Env = node.Root(), append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build cmd/varve: %w\n%s", err, out)
+// buildVarve builds cmd/varve as `make build` does.
+func buildVarve(ctx context.Context) (string, error) {
+	bin := cache("varve")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", bin, "./cmd/varve")
+	cmd.Dir, cmd.Env = node.Root(), append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build cmd/varve: %w\n%s", err, out)
+	}
+	return bin, nil
+}
+
+// startVarve starts a binary on the profile, with a dir tier under data; without one it is built.
+func startVarve(ctx context.Context, data, bin string) (_ *Broker, err error) {
+	if bin == "" {
+		if bin, err = buildVarve(ctx); err != nil {
+			return nil, err
+		}
 	}
 	args := []string{"--set", "listeners=PLAINTEXT://127.0.0.1:0", "--set", "varve.http.listen=127.0.0.1:0"}
 	for _, kv := range profile() {

@@ -11,5 +11,6 @@ func clients() []Client {
 			javaClient("java-3.9", "clients3", clients3Jars(), installJava3),
 		},
 		pythonClients(),
+		nodeClients(),
 	)
 }

