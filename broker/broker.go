@@ -13,6 +13,7 @@ import (
 	"varve/broker/api"
 	"varve/broker/commitlog"
 	"varve/broker/config"
+	"varve/broker/group"
 	"varve/broker/netio"
 	"varve/broker/replica"
 	"varve/metastore"
@@ -46,6 +47,7 @@ type Broker struct {
 	usage    *objstore.Counters
 	tier     *tiering.Manager
 	replicas *replica.Manager
+	groups   *group.Coordinator
 	dispatch *api.Dispatcher
 
 	handler   lateHandler
@@ -160,6 +162,9 @@ func (b *Broker) Drain(ctx context.Context) error {
 // close takes down whatever was started, newest first. It is safe at any point of the start.
 func (b *Broker) close(ctx context.Context) error {
 	var errs []error
+	if b.groups != nil {
+		b.groups.Release() // members that wait for others are not waited for
+	}
 	if b.net != nil {
 		errs = append(errs, b.net.Shutdown(ctx))
 	}

@@ -13,6 +13,7 @@ import (
 	"varve/broker/api"
 	"varve/broker/commitlog"
 	"varve/broker/config"
+	"varve/broker/group"
 	"varve/broker/netio"
 	"varve/broker/replica"
 	"varve/metastore"
@@ -43,7 +44,7 @@ func Start(ctx context.Context, cfg *config.Config, o Options) (*Broker, error) 
 	}
 	b.events = event.Fan(append(sinks, b.watchDisk)...)
 	for _, step := range []func(context.Context) error{
-		b.bind, b.openLogs, b.openMeta, b.openTier, b.register, b.startReplicas, b.serve,
+		b.bind, b.openLogs, b.openMeta, b.openTier, b.register, b.startReplicas, b.startGroups, b.serve,
 	} {
 		err := step(ctx)
 		if err == nil {
@@ -188,6 +189,21 @@ func (b *Broker) startReplicas(ctx context.Context) (err error) {
 	return b.control.Unfence(bound, b.cfg.NodeID(), b.epoch)
 }
 
+func (b *Broker) startGroups(context.Context) error {
+	agrees := (&tiering.ClockGuard{}).Agrees
+	if b.tier != nil {
+		agrees = b.tier.ClockAgrees
+	}
+	b.groups = group.New(group.Options{
+		NodeID: b.cfg.NodeID(), Config: b.cfg, Replicas: b.replicas, Meta: b.meta, ClockAgrees: agrees, Events: b.events,
+		CreateTopic: func(ctx context.Context, t controller.CreateTopic) error {
+			return b.control.CreateTopics(ctx, []controller.CreateTopic{t}, false)[0].Err
+		},
+	})
+	b.run("groups", b.groups.Run)
+	return nil
+}
+
 // firstFailure is why a part ended.
 func (b *Broker) firstFailure() error {
 	select {
@@ -204,6 +220,7 @@ func (b *Broker) serve(context.Context) error {
 		Cluster:     func() api.Cluster { return b.meta.Image() },
 		Replicas:    b.replicas,
 		Controller:  topicControl{b.control, b.cfg},
+		Groups:      b.groups,
 		ProducerIDs: func(ctx context.Context) (int64, int64, error) { return b.meta.ProducerIDs(ctx, b.epoch) },
 		Events:      b.events,
 	})

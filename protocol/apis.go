@@ -12,13 +12,24 @@ const (
 	KeyFetch            int16 = 1
 	KeyListOffsets      int16 = 2
 	KeyMetadata         int16 = 3
+	KeyOffsetCommit     int16 = 8
+	KeyOffsetFetch      int16 = 9
+	KeyFindCoordinator  int16 = 10
+	KeyJoinGroup        int16 = 11
+	KeyHeartbeat        int16 = 12
+	KeyLeaveGroup       int16 = 13
+	KeySyncGroup        int16 = 14
+	KeyDescribeGroups   int16 = 15
+	KeyListGroups       int16 = 16
 	KeyAPIVersions      int16 = 18
 	KeyCreateTopics     int16 = 19
 	KeyDeleteTopics     int16 = 20
 	KeyInitProducerID   int16 = 22
 	KeyDescribeConfigs  int16 = 32
 	KeyCreatePartitions int16 = 37
+	KeyDeleteGroups     int16 = 42
 	KeyElectLeaders     int16 = 43
+	KeyOffsetDelete     int16 = 47
 	KeyDescribeCluster  int16 = 60
 )
 
@@ -34,13 +45,24 @@ var apiTable = []APIRange{
 	{KeyFetch, 4, 18, "Fetch"},
 	{KeyListOffsets, 1, 11, "ListOffsets"},
 	{KeyMetadata, 0, 13, "Metadata"},
+	{KeyOffsetCommit, 2, 10, "OffsetCommit"},
+	{KeyOffsetFetch, 1, 10, "OffsetFetch"},
+	{KeyFindCoordinator, 0, 6, "FindCoordinator"},
+	{KeyJoinGroup, 0, 9, "JoinGroup"},
+	{KeyHeartbeat, 0, 4, "Heartbeat"},
+	{KeyLeaveGroup, 0, 5, "LeaveGroup"},
+	{KeySyncGroup, 0, 5, "SyncGroup"},
+	{KeyDescribeGroups, 0, 6, "DescribeGroups"},
+	{KeyListGroups, 0, 5, "ListGroups"},
 	{KeyAPIVersions, 0, 5, "ApiVersions"},
 	{KeyCreateTopics, 2, 7, "CreateTopics"},
 	{KeyDeleteTopics, 1, 6, "DeleteTopics"},
 	{KeyInitProducerID, 0, 5, "InitProducerId"},
 	{KeyDescribeConfigs, 1, 4, "DescribeConfigs"},
 	{KeyCreatePartitions, 0, 3, "CreatePartitions"},
+	{KeyDeleteGroups, 0, 3, "DeleteGroups"},
 	{KeyElectLeaders, 0, 2, "ElectLeaders"},
+	{KeyOffsetDelete, 0, 0, "OffsetDelete"},
 	{KeyDescribeCluster, 0, 2, "DescribeCluster"},
 }
 

@@ -94,7 +94,7 @@ func TestDecodeAgainstKmsg(t *testing.T) {
 }
 
 func TestDecodeRefusesVersions(t *testing.T) {
-	for _, c := range [][2]int16{{KeyProduce, 2}, {KeyProduce, 14}, {KeyFetch, 3}, {8, 2}, {-1, 0}, {1000, 0}, {KeyMetadata, -1}} {
+	for _, c := range [][2]int16{{KeyProduce, 2}, {KeyProduce, 14}, {KeyFetch, 3}, {KeyOffsetCommit, 1}, {24, 0}, {-1, 0}, {1000, 0}, {KeyMetadata, -1}} {
 		if _, err := Decode(c[0], c[1], nil); !errors.Is(err, UnsupportedVersion) {
 			t.Errorf("key %d version %d gives %v", c[0], c[1], err)
 		}

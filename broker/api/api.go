@@ -42,6 +42,7 @@ type Options struct {
 	Cluster     func() Cluster // the newest metadata
 	Replicas    Replicas
 	Controller  Controller
+	Groups      Groups
 	ProducerIDs func(ctx context.Context) (first, count int64, err error) // a block of producer ids never given out before
 	Events      event.Sink
 }
@@ -115,14 +116,22 @@ func (d *Dispatcher) Serve(ctx context.Context, conn *netio.Conn, frame []byte, 
 	case *kmsg.FetchRequest:
 		done(netio.Reply{Spans: d.fetch(c, req)})
 	default:
+		if d.group(c, req, func(resp kmsg.Response) { done(encoded(h, resp)) }) {
+			return
+		}
 		resp, err := d.answer(c, req)
 		if err != nil {
 			done(closeFor(h, err))
 			return
 		}
-		resp.SetVersion(h.Version)
-		done(netio.Reply{Spans: []protocol.Span{protocol.MemSpan(protocol.Encode(nil, resp, h.CorrelationID))}})
+		done(encoded(h, resp))
 	}
+}
+
+// encoded is the reply with a message.
+func encoded(h protocol.Header, resp kmsg.Response) netio.Reply {
+	resp.SetVersion(h.Version)
+	return netio.Reply{Spans: []protocol.Span{protocol.MemSpan(protocol.Encode(nil, resp, h.CorrelationID))}}
 }
 
 // answer serves the requests whose replies are plain messages. An error closes
@@ -133,6 +142,8 @@ func (d *Dispatcher) answer(c call, req kmsg.Request) (kmsg.Response, error) {
 		return d.listOffsets(c, req), nil
 	case *kmsg.MetadataRequest:
 		return d.metadata(c, req)
+	case *kmsg.FindCoordinatorRequest:
+		return d.findCoordinator(c, req), nil
 	case *kmsg.ApiVersionsRequest:
 		return d.apiVersions(req), nil
 	case *kmsg.CreateTopicsRequest:

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"varve/broker/group"
 	"varve/metastore/controller"
 	"varve/protocol"
 )
@@ -87,7 +88,11 @@ func (a *autoCreator) take() []controller.CreateTopic {
 		if len(batch) == maxAutoCreatesPerBatch {
 			break
 		}
-		batch = append(batch, controller.CreateTopic{Name: n, Partitions: -1, ReplicationFactor: -1})
+		t := controller.CreateTopic{Name: n, Partitions: -1, ReplicationFactor: -1}
+		if n == group.OffsetsTopic {
+			t = a.d.o.Groups.Topic()
+		}
+		batch = append(batch, t)
 	}
 	a.running = len(batch) > 0 && !a.closed
 	if !a.running {

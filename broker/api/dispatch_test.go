@@ -32,6 +32,17 @@ func sampleRequests(t testing.TB) map[int16]func() kmsg.Request {
 			r.Topics = []kmsg.MetadataRequestTopic{{Topic: kmsg.StringPtr("a")}, {Topic: kmsg.StringPtr("b")}, {Topic: kmsg.StringPtr("nope")}}
 			return r
 		},
+		8:  sampleOffsetCommit,
+		9:  sampleOffsetFetch,
+		10: sampleFindCoordinator,
+		11: sampleJoinGroup,
+		12: func() kmsg.Request { return kmsg.NewPtrHeartbeatRequest() },
+		13: sampleLeaveGroup,
+		14: sampleSyncGroup,
+		15: sampleDescribeGroups,
+		16: func() kmsg.Request { return kmsg.NewPtrListGroupsRequest() },
+		42: sampleDeleteGroups,
+		47: sampleOffsetDelete,
 		18: func() kmsg.Request {
 			r := kmsg.NewPtrApiVersionsRequest()
 			r.ClientSoftwareName, r.ClientSoftwareVersion = "test", "1.0-x"
@@ -102,7 +113,7 @@ func TestEveryVersion(t *testing.T) {
 
 func TestUnservedKeysAndVersionsClose(t *testing.T) {
 	b := newBench(t)
-	for _, h := range [][2]int16{{0, 14}, {1, 3}, {1, 19}, {2, 0}, {3, 14}, {10, 0}, {11, 5}, {999, 0}, {-1, 0}, {0, -1}, {19, 1}, {60, 3}} {
+	for _, h := range [][2]int16{{0, 14}, {1, 3}, {1, 19}, {2, 0}, {3, 14}, {24, 0}, {11, 10}, {999, 0}, {-1, 0}, {0, -1}, {19, 1}, {60, 3}} {
 		frame := binary.BigEndian.AppendUint16(nil, uint16(h[0]))
 		frame = binary.BigEndian.AppendUint16(frame, uint16(h[1]))
 		frame = append(frame, 0, 0, 0, 77, 0, 3, 'c', 'l', 'i', 0, 0, 0, 0)

@@ -308,6 +308,7 @@ type bench struct {
 	cluster  *fakeCluster
 	replicas *fakeReplicas
 	control  *fakeController
+	groups   *fakeGroups
 	events   *event.Recorder
 	nextID   int64
 	idErr    error
@@ -319,10 +320,10 @@ func newBench(t testing.TB, sets ...string) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, cluster: testCluster(), replicas: &fakeReplicas{}, control: &fakeController{}, events: &event.Recorder{}}
+	b := &bench{t: t, cluster: testCluster(), replicas: &fakeReplicas{}, control: &fakeController{}, groups: &fakeGroups{}, events: &event.Recorder{}}
 	b.Dispatcher = New(Options{
 		NodeID: 1, Config: cfg, Cluster: func() Cluster { return b.cluster },
-		Replicas: b.replicas, Controller: b.control, Events: b.events.Emit,
+		Replicas: b.replicas, Controller: b.control, Groups: b.groups, Events: b.events.Emit,
 		ProducerIDs: func(context.Context) (int64, int64, error) {
 			if b.idErr != nil {
 				return 0, 0, b.idErr
