@@ -7,11 +7,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
-// Config is a validated broker configuration. It is immutable and safe for concurrent use.
+// Config is a validated broker configuration, safe for concurrent use. Nothing in it changes but the values of dynamic
+// keys, by SetDynamic.
 type Config struct {
+	dyn      atomic.Pointer[dynamic]
 	given    map[string]setting // broker keys that somebody set
 	derived  map[string]string  // defaults that depend on other keys
 	hasFile  bool
@@ -41,9 +44,15 @@ func (c *Config) value(name string) Value {
 	if !known {
 		panic("config: " + name + " is not in the table")
 	}
-	if s, ok := c.given[name]; ok {
-		return Value{Key: k, Raw: s.raw, Source: SourceStatic, Origin: s.origin}
+	if s, source, ok := c.set(name); ok {
+		return Value{Key: k, Raw: s.raw, Source: source, Origin: s.origin}
 	}
+	return c.defaultOf(name)
+}
+
+// defaultOf returns the value of a key that nobody set.
+func (c *Config) defaultOf(name string) Value {
+	k := brokerTable[name]
 	if d, ok := c.derived[name]; ok {
 		return Value{Key: k, Raw: d, Source: SourceDefault}
 	}
@@ -52,7 +61,7 @@ func (c *Config) value(name string) Value {
 
 // parsed returns the value of a key, nil when it has none.
 func (c *Config) parsed(name string) any {
-	if s, ok := c.given[name]; ok {
+	if s, _, ok := c.set(name); ok {
 		return s.value
 	}
 	v := c.value(name)
@@ -263,7 +272,10 @@ func (c *Config) refuseUnsupported(errs *[]error) {
 
 func (c *Config) checkTopicDefaults(errs *[]error) {
 	for _, name := range []string{"log.retention.ms", "log.retention.minutes", "log.retention.hours"} {
-		if n := c.Int64(name); c.isGiven(name) && (n == 0 || n < unlimited) {
+		if _, _, set := c.set(name); !set {
+			continue
+		}
+		if n := c.Int64(name); n == 0 || n < unlimited {
 			*errs = append(*errs, c.at(name, "allowed: -1 for ever, or at least 1", ""))
 		}
 	}

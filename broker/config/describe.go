@@ -55,11 +55,12 @@ func (c *Config) DescribeTopic(overrides map[string]string) []Described {
 		if raw, ok := r.overrides[k.Name]; ok {
 			d.Synonyms = append(d.Synonyms, Synonym{Name: k.Name, Value: raw, Source: SourceTopic})
 		}
-		for _, s := range topicSynonyms[k.Name] {
-			if k.Name == "remote.storage.enable" && r.untiered {
-				break
+		if k.Name != "remote.storage.enable" || !r.untiered {
+			var names []string
+			for _, s := range topicSynonyms[k.Name] {
+				names = append(names, s.key)
 			}
-			d.Synonyms = append(d.Synonyms, c.synonym(s.key, r.derived[k.Name])...)
+			d.Synonyms = append(d.Synonyms, c.synonyms(names, r.derived[k.Name])...)
 		}
 		out = append(out, d)
 	}
@@ -67,21 +68,35 @@ func (c *Config) DescribeTopic(overrides map[string]string) []Described {
 	return out
 }
 
-// synonym returns what a broker key contributes: its value when given, its default when it has one (instead is shown in
-// place of that default if it is not nil).
-func (c *Config) synonym(name string, instead any) []Synonym {
-	v := c.value(name)
-	if v.Null {
-		return nil
+// synonyms returns what broker keys contribute, the strongest first: the values that were set, then defaults (instead is
+// shown in place of these if it is not nil).
+func (c *Config) synonyms(names []string, instead any) []Synonym {
+	var out []Synonym
+	add := func(name, value string, source Source) {
+		s := Synonym{Name: name, Value: value, Source: source}
+		if brokerTable[name].Sensitive() {
+			s.Value, s.Null = "", true
+		}
+		out = append(out, s)
 	}
-	s := Synonym{Name: name, Value: v.Raw, Source: v.Source}
-	if instead != nil && v.Source == SourceDefault {
-		s.Value = textOf(instead)
+	for _, l := range c.layers() {
+		for _, name := range names {
+			if s, ok := l.of[name]; ok {
+				add(name, s.raw, l.source)
+			}
+		}
 	}
-	if v.Key.Sensitive() {
-		s.Value, s.Null = "", true
+	for _, name := range names {
+		v := c.defaultOf(name)
+		switch {
+		case v.Null:
+		case instead != nil:
+			add(name, textOf(instead), SourceDefault)
+		default:
+			add(name, v.Raw, SourceDefault)
+		}
 	}
-	return []Synonym{s}
+	return out
 }
 
 // DescribeBroker returns all broker keys, sorted by name.
@@ -96,10 +111,7 @@ func (c *Config) DescribeBroker() []Described {
 		if d.Sensitive {
 			d.Value, d.Null = "", true
 		}
-		d.Synonyms = c.synonym(k.Name, nil)
-		for _, s := range brokerSynonyms[k.Name] {
-			d.Synonyms = append(d.Synonyms, c.synonym(s, nil)...)
-		}
+		d.Synonyms = c.synonyms(append([]string{k.Name}, brokerSynonyms[k.Name]...), nil)
 		if len(d.Synonyms) > 0 {
 			d.Source = d.Synonyms[0].Source
 		}

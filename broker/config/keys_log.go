@@ -6,7 +6,7 @@ var logKeys = []Key{
 		Doc: "Folder of the log, used when log.dirs is not set."},
 	{Name: "log.dirs", Type: TypeList, Null: true, Acts: true,
 		Doc: "Folder of the log. varve takes one; several are refused."},
-	{Name: "cordoned.log.dirs", Type: TypeList, Dynamic: PerBroker,
+	{Name: "cordoned.log.dirs", Type: TypeList,
 		Doc: "Log folders that get no new partitions."},
 	{Name: "log.dir.failure.timeout.ms", Type: TypeLong, Default: "30000", Check: atLeast(1),
 		Doc: "How long a failed log folder may go unreported before the broker stops."},

@@ -2,11 +2,11 @@ package config
 
 // serverKeys is the part of the table on: server, listeners and requests. Names, types and defaults are those of Apache Kafka 4.4.
 var serverKeys = []Key{
-	{Name: "listeners", Type: TypeList, Default: "PLAINTEXT://127.0.0.1:9092", Dynamic: PerBroker, Acts: true,
+	{Name: "listeners", Type: TypeList, Default: "PLAINTEXT://127.0.0.1:9092", Acts: true,
 		Doc: "Addresses to listen on, as NAME://host:port. An empty host means all interfaces; without varve.insecure.listeners such a listener is bound to the loopback address."},
 	{Name: "advertised.listeners", Type: TypeList, Null: true, Acts: true,
 		Doc: "Addresses that clients are told to connect to; the same as listeners when not set."},
-	{Name: "listener.security.protocol.map", Type: TypeString, Default: "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT", Dynamic: PerBroker, Acts: true,
+	{Name: "listener.security.protocol.map", Type: TypeString, Default: "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT", Acts: true,
 		Doc: "Security protocol of each listener name, as NAME:PROTOCOL."},
 	{Name: "inter.broker.listener.name", Type: TypeString, Null: true, Acts: true,
 		Doc: "Name of the listener that brokers use between themselves."},
@@ -70,7 +70,7 @@ var serverKeys = []Key{
 		Doc: "Java class that judges topic creation."},
 	{Name: "alter.config.policy.class.name", Type: TypeClass, Null: true,
 		Doc: "Java class that judges configuration changes."},
-	{Name: "config.providers", Type: TypeList, Dynamic: ClusterWide, Acts: true,
+	{Name: "config.providers", Type: TypeList, Acts: true,
 		Doc: "Java classes that fill in variables in configuration values."},
 	{Name: "fetch.max.bytes", Type: TypeInt, Default: "57671680", Check: atLeast(1024), Acts: true,
 		Doc: "Largest answer to one fetch, over all its partitions."},

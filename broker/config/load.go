@@ -23,9 +23,11 @@ type Source int8
 
 // The sources.
 const (
-	SourceTopic   Source = 1
-	SourceStatic  Source = 4 // --set, environment or file
-	SourceDefault Source = 5
+	SourceTopic          Source = 1
+	SourceDynamicBroker  Source = 2 // set for this broker while it runs
+	SourceDynamicDefault Source = 3 // set for all brokers
+	SourceStatic         Source = 4 // --set, environment or file
+	SourceDefault        Source = 5
 )
 
 // setting is a value that somebody gave.

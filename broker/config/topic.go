@@ -195,8 +195,8 @@ func (r *topicResolver) value(name string) (any, Source) {
 		return false, SourceDefault
 	}
 	for _, s := range topicSynonyms[name] {
-		if given, ok := r.c.given[s.key]; ok {
-			return scaled(given.value, s.unit), SourceStatic
+		if given, source, ok := r.c.set(s.key); ok {
+			return scaled(given.value, s.unit), source
 		}
 	}
 	if v, ok := r.derived[name]; ok {

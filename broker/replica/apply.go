@@ -239,6 +239,11 @@ func (p *partition) setRole(r *role) {
 func (p *partition) reconcile(t target) {
 	p.applyMu.Lock()
 	defer p.applyMu.Unlock()
+	p.bring(t)
+}
+
+// bring is reconcile for those that hold applyMu.
+func (p *partition) bring(t target) {
 	p.target = t
 	r := p.nextRole(t)
 	if r.log == nil && !p.open(t, r) {
@@ -265,6 +270,23 @@ func (p *partition) reconcile(t target) {
 		p.stayLeader(r, was)
 	default:
 		p.elect(r)
+	}
+}
+
+// Reconfigure takes over what the node's configuration now says of topics. When it returns, all replicas follow it.
+func (m *Manager) Reconfigure() {
+	if !m.beginWork() {
+		return
+	}
+	defer m.endWork()
+	each(m.replicas(), func(p *partition) { p.reconfigure() })
+}
+
+func (p *partition) reconfigure() {
+	p.applyMu.Lock()
+	defer p.applyMu.Unlock()
+	if p.target.part != nil && !p.role.Load().gone {
+		p.bring(p.target)
 	}
 }
 

@@ -198,6 +198,15 @@ func (f *stillMeta) Tier(id protocol.UUID, index int32) (metastore.TierState, er
 	return f.tiers[replicaKey{id, index}], nil
 }
 
+func (f *stillMeta) AdvanceLogStart(_ context.Context, id protocol.UUID, index, _ int32, off int64) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	st := f.tiers[replicaKey{id, index}]
+	st.LogStart = max(st.LogStart, off)
+	f.tiers[replicaKey{id, index}] = st
+	return nil
+}
+
 func (f *stillMeta) setTier(id protocol.UUID, st metastore.TierState) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -101,7 +101,7 @@ func (f *fetch) startCold(ctx context.Context) {
 		return
 	}
 	if f.cold == nil {
-		ctx, cancel := context.WithTimeout(ctx, f.m.remoteMaxWait)
+		ctx, cancel := context.WithTimeout(ctx, f.m.remoteMaxWait())
 		f.cold = &coldFetch{ctx: ctx, cancel: cancel, wake: make(chan struct{}, 1)}
 	}
 	for i := range f.slots {

@@ -152,7 +152,7 @@ func (f *fetch) wait(ctx context.Context) {
 	defer f.unwatch()
 	limit := f.req.MaxWait
 	if f.colds > 0 {
-		limit = f.m.remoteMaxWait
+		limit = f.m.remoteMaxWait()
 	}
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -372,11 +372,20 @@ func (p *partition) slice(r *role, q *FetchPartition, res *FetchResult, maxBytes
 		aborted, err := r.log.AbortedIn(q.Offset, s.NextOffset)
 		if err != nil {
 			protocol.ReleaseSpans(res.Spans)
-			return false, err
+			res.Spans = nil
+			freed := protocol.CodeOf(err) == protocol.OffsetOutOfRange && r.tiered && q.Offset >= r.log.LogStart()
+			return freed, outUnless(freed, err)
 		}
 		res.Aborted = append(res.Aborted, aborted...)
 	}
 	return false, nil
+}
+
+func outUnless(ok bool, err error) error {
+	if ok {
+		return nil
+	}
+	return err
 }
 
 func outOfRangeUnless(ok bool) error {

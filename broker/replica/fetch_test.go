@@ -337,7 +337,7 @@ func TestColdFetchErrors(t *testing.T) {
 		if r.Err != c.want || len(r.Spans) != 0 {
 			t.Errorf("%s: %+v", c.name, r)
 		}
-		if waited := time.Since(begin) >= n.m.remoteMaxWait; waited != c.waits {
+		if waited := time.Since(begin) >= n.m.remoteMaxWait(); waited != c.waits {
 			t.Errorf("%s: answered after %v", c.name, time.Since(begin))
 		}
 	}
@@ -367,12 +367,12 @@ func TestHotAndColdTogether(t *testing.T) {
 	if len(records(t, r[1])) != 1 || r[0].Err != 0 || len(r[0].Spans) != 0 || r[0].HighWatermark != 10 {
 		t.Fatalf("%+v", r)
 	}
-	if took := time.Since(begin); took > n.m.remoteMaxWait/2 {
+	if took := time.Since(begin); took > n.m.remoteMaxWait()/2 {
 		t.Fatalf("the hot partition waited %v", took)
 	}
 	// Alone, the cold one comes back empty at its bound, without an error.
 	begin = time.Now()
-	if r := n.fetch(fetchWaiting("a", 0)); r.Err != 0 || len(r.Spans) != 0 || time.Since(begin) < n.m.remoteMaxWait {
+	if r := n.fetch(fetchWaiting("a", 0)); r.Err != 0 || len(r.Spans) != 0 || time.Since(begin) < n.m.remoteMaxWait() {
 		t.Fatalf("%+v after %v", r, time.Since(begin))
 	}
 	// A hot partition without records wakes the fetch when some come.
@@ -383,7 +383,7 @@ func TestHotAndColdTogether(t *testing.T) {
 	begin = time.Now()
 	req.Partitions[1].Offset = 1
 	r = n.m.Fetch(context.Background(), req)
-	if len(records(t, r[1])) != 1 || time.Since(begin) > n.m.remoteMaxWait/2 {
+	if len(records(t, r[1])) != 1 || time.Since(begin) > n.m.remoteMaxWait()/2 {
 		t.Fatalf("%+v after %v", r, time.Since(begin))
 	}
 }

@@ -167,6 +167,15 @@ func (n *node) stop() {
 	}
 }
 
+// setConfig sets a dynamic value of all brokers.
+func (n *node) setConfig(key, value string) {
+	n.t.Helper()
+	if err := n.m.conf.SetDynamic(nil, map[string]string{key: value}); err != nil {
+		n.t.Fatal(err)
+	}
+	n.m.Reconfigure()
+}
+
 func (n *node) halt() {
 	n.t.Helper()
 	n.cancel()
@@ -320,6 +329,7 @@ type memTier struct {
 	batches map[replicaKey][]record.Batch
 	tail    func(ctx context.Context) (int64, []commitlog.EpochStart, []byte, error)
 	before  func(ctx context.Context, r tiering.ReadRequest) error // runs before each Read
+	later   func()                                                 // runs once, after a question about time was answered
 }
 
 func newMemTier() *memTier {
@@ -399,7 +409,14 @@ func (m *memTier) OffsetForTimestamp(ctx context.Context, id protocol.UUID, inde
 		}
 	}
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	later := m.later
+	m.later = nil
+	defer func() {
+		m.mu.Unlock()
+		if later != nil {
+			later()
+		}
+	}()
 	for _, b := range m.batches[replicaKey{id, index}] {
 		off, at, ok, err := b.FindTimestamp(ts)
 		if err != nil || ok {

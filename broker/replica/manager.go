@@ -27,8 +27,6 @@ type Manager struct {
 
 	clockAgrees    func() bool
 	internalTopic  func(string) bool
-	remoteMaxWait  time.Duration
-	listMaxWait    time.Duration
 	uploadMaxLagMs int64
 
 	hosted    atomic.Pointer[hosted] // replaced by the applier only
@@ -76,8 +74,6 @@ func New(o Options) (*Manager, error) {
 	if m.internalTopic == nil {
 		m.internalTopic = kafkaInternal
 	}
-	m.remoteMaxWait = o.Config.Duration("remote.fetch.max.wait.ms")
-	m.listMaxWait = o.Config.Duration("remote.list.offsets.request.timeout.ms")
 	m.deadlines = newDeadlines(m.now)
 	m.cold.init(o.Config.Int("remote.log.reader.threads"), o.Config.Int("remote.log.reader.max.pending.tasks"))
 	m.uploadMaxLagMs = o.Config.Int64("varve.tier.upload.max.lag.ms")
@@ -85,6 +81,9 @@ func New(o Options) (*Manager, error) {
 	m.hosted.Store(newHosted())
 	return m, nil
 }
+
+// remoteMaxWait is how long a fetch waits for the tier.
+func (m *Manager) remoteMaxWait() time.Duration { return m.conf.Duration("remote.fetch.max.wait.ms") }
 
 // kafkaInternal is Topic.isInternal of Apache Kafka.
 func kafkaInternal(name string) bool {

@@ -50,7 +50,7 @@ func (m *Manager) listOffset(ctx context.Context, q OffsetQuery) (OffsetResult, 
 	}
 	if _, bounded := ctx.Deadline(); !bounded && r.tiered {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, m.listMaxWait)
+		ctx, cancel = context.WithTimeout(ctx, m.conf.Duration("remote.list.offsets.request.timeout.ms"))
 		defer cancel()
 	}
 	return p.visibleOffset(ctx, r, q)
@@ -81,9 +81,9 @@ func (p *partition) visibleOffset(ctx context.Context, r *role, q OffsetQuery) (
 	var err error
 	switch {
 	case q.Timestamp == TimestampMax:
-		at, ok, err = p.maxTimestamp(ctx, r)
+		at, ok, err = r.joined(func() (commitlog.TimestampOffset, bool, error) { return p.maxTimestamp(ctx, r) })
 	case q.Timestamp >= 0:
-		at, ok, err = p.byTimestamp(ctx, r, q.Timestamp)
+		at, ok, err = r.joined(func() (commitlog.TimestampOffset, bool, error) { return p.byTimestamp(ctx, r, q.Timestamp) })
 	default:
 		err = protocol.Errorf(protocol.InvalidRequest, "timestamp %d", q.Timestamp)
 	}
@@ -98,6 +98,22 @@ func (p *partition) visibleOffset(ctx context.Context, r *role, q OffsetQuery) (
 
 // hasCold says whether part of the log is in the tier only.
 func (r *role) hasCold() bool { return r.tiered && r.log.LocalStart() > r.log.LogStart() }
+
+// maxJoinTries bounds how often a question to the tier and the local log is asked again because records went from the
+// latter meanwhile. The last answer stands: between two tries whole segments have to settle and be freed.
+const maxJoinTries = 8
+
+// joined asks both the tier and the local log. What is freed between the two questions was in the tier too late for the
+// first and is gone for the second: then both are asked again.
+func (r *role) joined(ask func() (commitlog.TimestampOffset, bool, error)) (at commitlog.TimestampOffset, ok bool, err error) {
+	for range maxJoinTries {
+		local := r.log.LocalStart()
+		if at, ok, err = ask(); err != nil || !r.tiered || r.log.LocalStart() == local {
+			break
+		}
+	}
+	return at, ok, err
+}
 
 // byTimestamp looks in the tier first: it holds the lower offsets, and where both hold a record they agree.
 func (p *partition) byTimestamp(ctx context.Context, r *role, ts int64) (commitlog.TimestampOffset, bool, error) {

@@ -188,13 +188,13 @@ func TestListOffsetIsBoundedInTime(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	})
-	n.m.listMaxWait = 20 * time.Millisecond
+	n.setConfig("remote.list.offsets.request.timeout.ms", "20")
 	if _, err := n.m.ListOffset(context.Background(), offsetQuery("a", 5)); protocol.CodeOf(err) != protocol.RequestTimedOut {
 		t.Error(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 	defer cancel()
-	n.m.listMaxWait = time.Hour
+	n.setConfig("remote.list.offsets.request.timeout.ms", "3600000")
 	if _, err := n.m.ListOffset(ctx, offsetQuery("a", TimestampMax)); protocol.CodeOf(err) != protocol.RequestTimedOut {
 		t.Error(err)
 	}

@@ -45,6 +45,7 @@ type Meta interface {
 	Image() *metastore.Image
 	Subscribe(fn func(metastore.Delta)) (cancel func())
 	Tier(topicID protocol.UUID, partition int32) (metastore.TierState, error)
+	AdvanceLogStart(ctx context.Context, topicID protocol.UUID, partition, leaderEpoch int32, off int64) error
 }
 
 // ControlPlane tells the controller what only this broker knows. Both calls return once the answer is committed; they
