@@ -6,7 +6,9 @@ import (
 	"flag"
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -36,16 +38,65 @@ func addClientFlags(fs *flag.FlagSet) *clientFlags {
 func (c *call) withAdmin(f *clientFlags, fn func(ctx context.Context, admin *kadm.Client) int) int {
 	ctx, cancel := context.WithTimeout(c.ctx, *f.timeout)
 	defer cancel()
-	seeds := strings.Split(*f.bootstrap, ",")
-	if err := reachable(ctx, seeds); err != nil {
-		return c.failed("no broker answers at %s (%v): start one with `varve server`, or name another with --bootstrap-server", *f.bootstrap, err)
-	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(seeds...))
-	if err != nil {
-		return c.wrong("--bootstrap-server: %v", err)
+	client, code := c.connect(ctx, f)
+	if client == nil {
+		return code
 	}
 	defer client.Close()
 	return fn(ctx, kadm.NewClient(client))
+}
+
+// connect returns a client of a broker that answers, or nil and the exit code.
+func (c *call) connect(ctx context.Context, f *clientFlags, opts ...kgo.Opt) (*kgo.Client, int) {
+	seeds := strings.Split(*f.bootstrap, ",")
+	ctx, cancel := context.WithTimeout(ctx, *f.timeout)
+	defer cancel()
+	if err := reachable(ctx, seeds); err != nil {
+		return nil, c.failed("no broker answers at %s (%v): start one with `varve server`, or name another with --bootstrap-server", *f.bootstrap, err)
+	}
+	client, err := kgo.NewClient(append(opts, kgo.SeedBrokers(seeds...))...)
+	if err != nil {
+		return nil, c.wrong("%v", err)
+	}
+	return client, exitOK
+}
+
+// knownTopics returns what the cluster says of the topics. One that is not there is told, and what to do.
+func (c *call) knownTopics(ctx context.Context, admin *kadm.Client, names ...string) (kadm.TopicDetails, int) {
+	details, err := admin.ListTopicsWithInternal(ctx, names...)
+	if err != nil {
+		return nil, c.failed("%s", explain(err, ""))
+	}
+	code := exitOK
+	for _, t := range details.Sorted() {
+		switch {
+		case errors.Is(t.Err, kerr.UnknownTopicOrPartition):
+			code = c.failed("there is no topic %s: `varve topic list` shows those there are, `varve topic create %s` makes it", t.Topic, t.Topic)
+		case t.Err != nil:
+			code = c.failed("%s: %s", t.Topic, explain(t.Err, ""))
+		}
+	}
+	return details, code
+}
+
+// dialReporter tells a person that a client keeps trying, which it does in silence otherwise.
+type dialReporter struct {
+	c    *call
+	mu   sync.Mutex
+	last time.Time
+}
+
+const dialReportEveryMs = 5_000
+
+// OnBrokerConnect implements kgo.HookBrokerConnect.
+func (d *dialReporter) OnBrokerConnect(meta kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err == nil || errors.Is(err, context.Canceled) || time.Since(d.last) < dialReportEveryMs*time.Millisecond {
+		return
+	}
+	d.last = time.Now()
+	fmt.Fprintf(d.c.stderr, "%s: %s does not answer (%v); trying again\n", d.c.path, net.JoinHostPort(meta.Host, strconv.Itoa(int(meta.Port))), err)
 }
 
 // reachable tells why none of the addresses can be connected to; a client would try again until its time is over.

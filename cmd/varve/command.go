@@ -29,6 +29,7 @@ type call struct {
 	path           string // "varve topic create"
 	args           []string
 	env            []string
+	stdin          io.Reader
 	stdout, stderr io.Writer
 	flags          *flag.FlagSet
 }

@@ -9,8 +9,12 @@
 // exists. Tools talk to a broker as any client does: over Kafka's protocol (franz-go) and the HTTP API; `tier ls` and `dump`
 // need no broker and change nothing.
 //
-// Crash cases: the server's are those of package broker. `demo` works in a temporary folder that it removes; killed, it
+// Records by hand: produce and consume have formats of their own, told in their help; in JSON lines what consume writes
+// produce reads back byte for byte. produce ends with 0 only when every record was acknowledged; a consumer of a group commits
+// what it has printed, never more, and leaves the group when it is told to end. group reset changes nothing without --execute.
+//
+// Crash cases: the server's are those of package broker. A consume that is killed has committed at most five seconds less than it printed. `demo` works in a temporary folder that it removes; killed, it
 // leaves that folder behind.
 //
-// Non-goals: producing and consuming by hand (kcat and Kafka's own tools do that), an interactive shell.
+// Non-goals: schemas and transactions when producing by hand, an interactive shell.
 package main

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -66,6 +68,10 @@ func (t *table) flush() {
 	t.rows = nil
 }
 
+func sortedKeys[V any](m map[string]V) []string {
+	return slices.Sorted(maps.Keys(m))
+}
+
 // size writes bytes for people.
 func size(n int64) string {
 	units := []string{"KiB", "MiB", "GiB", "TiB", "PiB"}
@@ -96,7 +102,7 @@ func count[T int | int32 | int64 | uint64](n T) string {
 }
 
 // terminal tells whether a person is likely to read along.
-func terminal(w io.Writer) bool {
+func terminal(w any) bool {
 	f, ok := w.(*os.File)
 	if !ok {
 		return false

@@ -17,7 +17,7 @@ import (
 func shell(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	code = run(t.Context(), args, nil, &out, &errs)
+	code = run(t.Context(), args, nil, strings.NewReader(""), &out, &errs)
 	return code, out.String(), errs.String()
 }
 
@@ -69,7 +69,7 @@ func start(t *testing.T, data string, sets ...string) *node {
 	code := make(chan int, 1)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		code <- run(ctx, args, nil, w, n.logs)
+		code <- run(ctx, args, nil, strings.NewReader(""), w, n.logs)
 		_ = w.Close()
 	})
 	n.stop = sync.OnceValue(func() int { cancel(); wg.Wait(); return <-code })
@@ -97,7 +97,7 @@ func TestCommandWords(t *testing.T) {
 		{"topic help list", 0, "Usage: varve topic list"},
 		{"help tpoic", 2, "did you mean topic?"},
 		{"servr", 2, "did you mean server?"},
-		{"qqqqqqqqqqq", 2, "commands: server, topic, tier, dump, demo, config, version"},
+		{"qqqqqqqqqqq", 2, "commands: server, topic, produce, consume, group, cluster, tier, dump, demo, config, completion, version"},
 		{"topic", 2, "Usage: varve topic COMMAND"},
 		{"topic desribe", 2, "did you mean describe?"},
 		{"topic create", 2, "something is missing: NAME"},
@@ -138,7 +138,7 @@ func TestCommandWords(t *testing.T) {
 
 // TestHelpOfEveryCommand: each has a sentence, examples that begin with the command's words, and help that ends with 0.
 func TestHelpOfEveryCommand(t *testing.T) {
-	for _, words := range []string{"server", "topic create", "topic list", "topic describe", "topic delete", "tier status", "tier ls", "dump", "demo", "config", "version"} {
+	for _, words := range []string{"server", "topic create", "topic list", "topic describe", "topic alter", "topic delete", "produce", "consume", "group list", "group describe", "group reset", "group delete", "cluster info", "completion", "tier status", "tier ls", "dump", "demo", "config", "version"} {
 		out := ok(t, append(strings.Fields(words), "--help")...)
 		if !strings.HasPrefix(out, "Usage: varve "+words+" ") || !strings.Contains(out, "Examples:\n  ") || !strings.Contains(out, "varve "+words) {
 			t.Errorf("%s: %s", words, out)

@@ -17,7 +17,7 @@ import (
 func topicCommand() *command {
 	return &command{
 		name:    "topic",
-		summary: "Create, list, describe and delete topics of a running cluster.",
+		summary: "Create, list, describe, alter and delete topics of a running cluster.",
 		examples: []string{
 			"varve topic create hello --partitions 3",
 			"varve topic describe hello",
@@ -41,6 +41,7 @@ func topicCommand() *command {
 				summary:  "Show partitions, leaders, replicas and offsets, and where the tier ends, of some topics or of all.",
 				examples: []string{"varve topic describe hello", "varve topic describe --format json"},
 			},
+			topicAlterCommand(),
 			{
 				name: "delete", args: "NAME... [--if-exists]", run: topicDelete,
 				summary:  "Delete topics with all their records, in the tier too.",
