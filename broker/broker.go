@@ -53,8 +53,13 @@ type Broker struct {
 	handler   lateHandler
 	endpoints []metastore.Endpoint
 	tierText  string
-	epoch     int64
-	ready     atomic.Bool
+
+	bandwidth   *objstore.Bandwidth
+	dynamics    dynamics
+	unsubscribe func() // from changes of dynamic values; nil until then
+
+	epoch int64
+	ready atomic.Bool
 
 	running  []*part // in the order in which they were started
 	failed   chan error
@@ -162,6 +167,9 @@ func (b *Broker) Drain(ctx context.Context) error {
 // close takes down whatever was started, newest first. It is safe at any point of the start.
 func (b *Broker) close(ctx context.Context) error {
 	var errs []error
+	if b.unsubscribe != nil {
+		b.unsubscribe()
+	}
 	if b.groups != nil {
 		b.groups.Release() // members that wait for others are not waited for
 	}

@@ -119,6 +119,7 @@ func (b *Broker) openMeta(ctx context.Context) (err error) {
 	if err := b.logs.SetClusterID(b.meta.ClusterID()); err != nil {
 		return err
 	}
+	b.reconfigure()
 	b.control = controller.New(b.meta, controller.Options{
 		ValidateTopicConfig:      b.cfg.ValidateTopic,
 		TopicPolicy:              b.topicPolicy,
@@ -222,8 +223,10 @@ func (b *Broker) serve(context.Context) error {
 		Controller:  topicControl{b.control, b.cfg},
 		Groups:      b.groups,
 		ProducerIDs: func(ctx context.Context) (int64, int64, error) { return b.meta.ProducerIDs(ctx, b.epoch) },
+		Reconfigure: b.reconfigure,
 		Events:      b.events,
 	})
+	b.followConfigs()
 	b.handler.to.Store(b.dispatch)
 	b.run("listeners", func(ctx context.Context) error {
 		err := b.net.Serve()

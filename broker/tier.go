@@ -31,12 +31,10 @@ func (b *Broker) openTier(ctx context.Context) error {
 	}
 	b.tierText = url.String()
 	b.usage = objstore.NewCounters(objstore.S3StandardPrices(), time.Now)
-	b.store, err = objstore.Open(ctx, raw, objstore.OpenOptions{
-		Counters: b.usage,
-		Bandwidth: objstore.NewBandwidth(
-			bandwidth(b.cfg.Int64("remote.log.manager.copy.max.bytes.per.second")),
-			bandwidth(b.cfg.Int64("remote.log.manager.fetch.max.bytes.per.second"))),
-	})
+	b.bandwidth = objstore.NewBandwidth(
+		bandwidth(b.cfg.Int64("remote.log.manager.copy.max.bytes.per.second")),
+		bandwidth(b.cfg.Int64("remote.log.manager.fetch.max.bytes.per.second")))
+	b.store, err = objstore.Open(ctx, raw, objstore.OpenOptions{Counters: b.usage, Bandwidth: b.bandwidth})
 	if err != nil {
 		return err
 	}

@@ -8,29 +8,38 @@ import (
 
 // API keys that code below the request handlers needs by name (ApiKeys.java).
 const (
-	KeyProduce          int16 = 0
-	KeyFetch            int16 = 1
-	KeyListOffsets      int16 = 2
-	KeyMetadata         int16 = 3
-	KeyOffsetCommit     int16 = 8
-	KeyOffsetFetch      int16 = 9
-	KeyFindCoordinator  int16 = 10
-	KeyJoinGroup        int16 = 11
-	KeyHeartbeat        int16 = 12
-	KeyLeaveGroup       int16 = 13
-	KeySyncGroup        int16 = 14
-	KeyDescribeGroups   int16 = 15
-	KeyListGroups       int16 = 16
-	KeyAPIVersions      int16 = 18
-	KeyCreateTopics     int16 = 19
-	KeyDeleteTopics     int16 = 20
-	KeyInitProducerID   int16 = 22
-	KeyDescribeConfigs  int16 = 32
-	KeyCreatePartitions int16 = 37
-	KeyDeleteGroups     int16 = 42
-	KeyElectLeaders     int16 = 43
-	KeyOffsetDelete     int16 = 47
-	KeyDescribeCluster  int16 = 60
+	KeyProduce                 int16 = 0
+	KeyFetch                   int16 = 1
+	KeyListOffsets             int16 = 2
+	KeyMetadata                int16 = 3
+	KeyOffsetCommit            int16 = 8
+	KeyOffsetFetch             int16 = 9
+	KeyFindCoordinator         int16 = 10
+	KeyJoinGroup               int16 = 11
+	KeyHeartbeat               int16 = 12
+	KeyLeaveGroup              int16 = 13
+	KeySyncGroup               int16 = 14
+	KeyDescribeGroups          int16 = 15
+	KeyListGroups              int16 = 16
+	KeyAPIVersions             int16 = 18
+	KeyCreateTopics            int16 = 19
+	KeyDeleteTopics            int16 = 20
+	KeyDeleteRecords           int16 = 21
+	KeyInitProducerID          int16 = 22
+	KeyOffsetForLeaderEpoch    int16 = 23
+	KeyDescribeConfigs         int16 = 32
+	KeyAlterConfigs            int16 = 33
+	KeyDescribeLogDirs         int16 = 35
+	KeyCreatePartitions        int16 = 37
+	KeyDeleteGroups            int16 = 42
+	KeyElectLeaders            int16 = 43
+	KeyIncrementalAlterConfigs int16 = 44
+	KeyOffsetDelete            int16 = 47
+	KeyDescribeClientQuotas    int16 = 48
+	KeyDescribeCluster         int16 = 60
+	KeyDescribeProducers       int16 = 61
+	KeyListConfigResources     int16 = 74
+	KeyDescribeTopicPartitions int16 = 75
 )
 
 // APIRange is one row of the version table.
@@ -57,13 +66,22 @@ var apiTable = []APIRange{
 	{KeyAPIVersions, 0, 5, "ApiVersions"},
 	{KeyCreateTopics, 2, 7, "CreateTopics"},
 	{KeyDeleteTopics, 1, 6, "DeleteTopics"},
+	{KeyDeleteRecords, 0, 2, "DeleteRecords"},
 	{KeyInitProducerID, 0, 5, "InitProducerId"},
+	{KeyOffsetForLeaderEpoch, 2, 4, "OffsetForLeaderEpoch"},
 	{KeyDescribeConfigs, 1, 4, "DescribeConfigs"},
+	{KeyAlterConfigs, 0, 2, "AlterConfigs"},
+	{KeyDescribeLogDirs, 1, 5, "DescribeLogDirs"},
 	{KeyCreatePartitions, 0, 3, "CreatePartitions"},
 	{KeyDeleteGroups, 0, 3, "DeleteGroups"},
 	{KeyElectLeaders, 0, 2, "ElectLeaders"},
+	{KeyIncrementalAlterConfigs, 0, 1, "IncrementalAlterConfigs"},
 	{KeyOffsetDelete, 0, 0, "OffsetDelete"},
+	{KeyDescribeClientQuotas, 0, 1, "DescribeClientQuotas"},
 	{KeyDescribeCluster, 0, 2, "DescribeCluster"},
+	{KeyDescribeProducers, 0, 0, "DescribeProducers"},
+	{KeyListConfigResources, 0, 1, "ListConfigResources"},
+	{KeyDescribeTopicPartitions, 0, 0, "DescribeTopicPartitions"},
 }
 
 // minProduceVersion is the first version that carries magic 2 batches. Lower

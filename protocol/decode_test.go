@@ -164,6 +164,9 @@ func (h *hostile) structure(ops []op, depth int) {
 			for range n {
 				h.structure1(&o.elem[0])
 			}
+		case kindOptional:
+			h.out = append(h.out, 1)
+			h.structure(o.elem, depth+1)
 		default:
 			h.structure1(o)
 		}
@@ -257,7 +260,7 @@ func FuzzDecode(f *testing.F) {
 }
 
 func TestSchemaErrors(t *testing.T) {
-	for _, text := range []string{"what", "[ i8", "i8 ]", "x:i8", "5-3:i8", "n[]what", "[]"} {
+	for _, text := range []string{"what", "[ i8", "i8 ]", "x:i8", "5-3:i8", "n[]what", "[]", "?[ i8"} {
 		func() {
 			defer func() {
 				if recover() == nil {

@@ -19,6 +19,7 @@ import (
 //	str bytes                  with a length; compact in flexible versions
 //	[ fields ]                 array of structs
 //	[]type                     array of values
+//	?[ fields ]                struct that may be null
 //
 // A leading "n" (nstr, nbytes, n[ ..., n[]str) permits null. In flexible
 // versions every struct, the body too, ends with tagged fields (KIP-482).
@@ -41,6 +42,7 @@ const (
 	kindBytes
 	kindStructs
 	kindValues
+	kindOptional
 )
 
 var kindNames = map[string]kind{
@@ -86,8 +88,11 @@ func parseSchema(words []string) (ops []op, rest []string, err error) {
 			word = typ
 		}
 		switch name := strings.TrimPrefix(word, "n"); {
-		case name == "[":
+		case name == "[" || name == "?[":
 			o.kind, o.nullable = kindStructs, name != word
+			if name == "?[" {
+				o.kind = kindOptional
+			}
 			if o.elem, words, err = parseSchema(words); err != nil {
 				return nil, nil, err
 			}
@@ -179,6 +184,13 @@ func (w *walker) field(o *op) {
 		}
 	case kindValues:
 		w.values(o)
+	case kindOptional:
+		switch present := int8(w.fixed(1)[0]); {
+		case present >= 0:
+			w.structure(o.elem)
+		case present < -1:
+			w.fail()
+		}
 	default:
 		w.skip(fixedBytes[o.kind])
 	}

@@ -14,7 +14,7 @@ import (
 //
 // Resources are topics and this broker. A broker's name is its node id; another
 // node's is InvalidRequest: clients send such requests to the node itself. The
-// empty name means the dynamic defaults of all brokers, of which there are none.
+// empty name means the dynamic values of all brokers.
 // No names, or a null list, means all keys; names that do not exist are left out.
 // Sensitive values are null. Types and documentation go out from version 3, the
 // latter only when asked for, like synonyms. Other resource types are
@@ -49,18 +49,26 @@ func (d *Dispatcher) describe(r kmsg.DescribeConfigsRequestResource) ([]config.D
 		return d.o.Config.DescribeTopic(t.Configs), nil
 	case kmsg.ConfigResourceTypeBroker:
 		if r.ResourceName == "" {
-			return nil, nil
+			return d.o.Config.DescribeDynamicDefaults(), nil
 		}
-		id, err := strconv.ParseInt(r.ResourceName, 10, 32)
-		if err != nil {
-			return nil, protocol.Errorf(protocol.InvalidRequest, "Broker id must be an integer, but it is: %s", r.ResourceName)
-		}
-		if int32(id) != d.o.NodeID {
-			return nil, protocol.Errorf(protocol.InvalidRequest, "Unexpected broker id, expected %d or empty string, but received %s", d.o.NodeID, r.ResourceName)
+		if err := d.isThisNode(r.ResourceName); err != nil {
+			return nil, err
 		}
 		return d.o.Config.DescribeBroker(), nil
 	}
 	return nil, protocol.Errorf(protocol.InvalidRequest, "Unsupported resource type: %d", r.ResourceType)
+}
+
+// isThisNode says why a resource's name is not this broker's.
+func (d *Dispatcher) isThisNode(name string) error {
+	id, err := strconv.ParseInt(name, 10, 32)
+	if err != nil {
+		return protocol.Errorf(protocol.InvalidRequest, "Broker id must be an integer, but it is: %s", name)
+	}
+	if int32(id) != d.o.NodeID {
+		return protocol.Errorf(protocol.InvalidRequest, "Unexpected broker id, expected %d or empty string, but received %s", d.o.NodeID, name)
+	}
+	return nil
 }
 
 func describedEntry(req *kmsg.DescribeConfigsRequest, e config.Described) kmsg.DescribeConfigsResponseResourceConfig {

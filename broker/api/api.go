@@ -8,6 +8,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"varve/broker/commitlog"
 	"varve/broker/config"
 	"varve/broker/netio"
 	"varve/broker/replica"
@@ -33,9 +34,13 @@ type Replicas interface {
 	Fetch(ctx context.Context, req *replica.FetchRequest) []replica.FetchResult
 	NewSession() replica.FetchSession
 	ListOffset(ctx context.Context, q replica.OffsetQuery) (replica.OffsetResult, error)
+	OffsetForEpoch(q replica.EpochQuery) (replica.EpochEnd, error)
+	DeleteRecords(ctx context.Context, topic string, partition int32, offset int64) (logStart int64, err error)
+	Producers(topic string, partition int32) ([]commitlog.ProducerInfo, error)
+	LogDir() replica.LogDir
 }
 
-// Options of a Dispatcher. All but Events are needed.
+// Options of a Dispatcher. All but Events and Reconfigure are needed.
 type Options struct {
 	NodeID      int32
 	Config      *config.Config
@@ -45,6 +50,7 @@ type Options struct {
 	Groups      Groups
 	ProducerIDs func(ctx context.Context) (first, count int64, err error) // a block of producer ids never given out before
 	Events      event.Sink
+	Reconfigure func() // may be nil: dynamic values of brokers were changed; returns once they act here
 }
 
 // unboundedIdleFetchWait bounds a fetch's wait where connections may be idle for
@@ -154,6 +160,24 @@ func (d *Dispatcher) answer(c call, req kmsg.Request) (kmsg.Response, error) {
 		return d.initProducerID(c, req), nil
 	case *kmsg.DescribeConfigsRequest:
 		return d.describeConfigs(req), nil
+	case *kmsg.DeleteRecordsRequest:
+		return d.deleteRecords(c, req), nil
+	case *kmsg.OffsetForLeaderEpochRequest:
+		return d.offsetForLeaderEpoch(req), nil
+	case *kmsg.DescribeLogDirsRequest:
+		return d.describeLogDirs(req), nil
+	case *kmsg.DescribeClientQuotasRequest:
+		return d.describeClientQuotas(req), nil
+	case *kmsg.DescribeProducersRequest:
+		return d.describeProducers(req), nil
+	case *kmsg.ListConfigResourcesRequest:
+		return d.listConfigResources(req), nil
+	case *kmsg.DescribeTopicPartitionsRequest:
+		return d.describeTopicPartitions(c, req), nil
+	case *kmsg.AlterConfigsRequest:
+		return d.replaceConfigs(c, req), nil
+	case *kmsg.IncrementalAlterConfigsRequest:
+		return d.incrementalAlterConfigs(c, req), nil
 	case *kmsg.CreatePartitionsRequest:
 		return d.createPartitions(c, req), nil
 	case *kmsg.ElectLeadersRequest:

@@ -14,6 +14,7 @@ type Controller interface {
 	CreateTopics(ctx context.Context, topics []controller.CreateTopic, validateOnly bool) []controller.CreateResult
 	DeleteTopics(ctx context.Context, topics []controller.DeleteTopic) []controller.DeleteResult
 	CreatePartitions(ctx context.Context, topics []controller.CreatePartitions, validateOnly bool) []controller.TopicResult
+	AlterConfigs(ctx context.Context, change controller.ConfigChange, validateOnly bool) error
 	ElectLeaders(ctx context.Context, partitions []controller.TopicPartition, unclean bool) ([]controller.ElectResult, error)
 }
 

@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"varve/broker/commitlog"
 	"varve/broker/config"
 	"varve/broker/netio"
 	"varve/broker/replica"
@@ -108,6 +110,8 @@ type fakeReplicas struct {
 	released int
 	made     int
 	sessions int // open ones
+	deleted  []string
+	offline  error
 }
 
 func (f *fakeReplicas) Append(req *replica.AppendRequest, done func([]replica.AppendResult)) {
@@ -226,6 +230,36 @@ func (f *fakeReplicas) ListOffset(ctx context.Context, q replica.OffsetQuery) (r
 	return replica.OffsetResult{Timestamp: 5, Offset: 6, LeaderEpoch: 7}, nil
 }
 
+func (f *fakeReplicas) OffsetForEpoch(q replica.EpochQuery) (replica.EpochEnd, error) {
+	if q.Epoch > 7 {
+		return replica.EpochEnd{Epoch: -1, End: -1}, protocol.UnknownLeaderEpoch
+	}
+	return replica.EpochEnd{Epoch: q.Epoch - 1, End: 50}, nil
+}
+
+func (f *fakeReplicas) DeleteRecords(_ context.Context, topic string, partition int32, offset int64) (int64, error) {
+	f.deleted = append(f.deleted, fmt.Sprintf("%s-%d %d", topic, partition, offset))
+	if offset > 20 {
+		return 3, protocol.OffsetOutOfRange
+	}
+	return max(offset, 3), nil
+}
+
+func (f *fakeReplicas) Producers(topic string, _ int32) ([]commitlog.ProducerInfo, error) {
+	if topic == "b" {
+		return nil, protocol.NotLeaderOrFollower
+	}
+	return []commitlog.ProducerInfo{{ProducerID: 5, Epoch: 1, LastSequence: 2, LastTimestamp: 3, CoordinatorEpoch: -1, TxnStart: -1}}, nil
+}
+
+func (f *fakeReplicas) LogDir() replica.LogDir {
+	d := replica.LogDir{Path: "/logs", Offline: f.offline, TotalBytes: 100, UsableBytes: 60}
+	if f.offline == nil {
+		d.Logs = []replica.LogSize{{Topic: "b", Partition: 0, Bytes: 7}, {Topic: "a", Partition: 1, Bytes: 9}, {Topic: "a", Partition: 0, Bytes: 8}}
+	}
+	return d
+}
+
 // fakeController records what it is asked and succeeds unless told otherwise.
 type fakeController struct {
 	err   func(topic string) error
@@ -238,6 +272,8 @@ type fakeController struct {
 	elected  []controller.TopicPartition
 	unclean  bool
 	allParts bool
+	cluster  *fakeCluster
+	dynamic  map[int32]map[string]string // of brokers, -1 of all
 }
 
 func (f *fakeController) fail(ctx context.Context, topic string) error {
@@ -290,6 +326,36 @@ func (f *fakeController) ElectLeaders(ctx context.Context, parts []controller.To
 	return out, nil
 }
 
+// AlterConfigs edits what the cluster has.
+func (f *fakeController) AlterConfigs(ctx context.Context, change controller.ConfigChange, validateOnly bool) error {
+	if err := f.fail(ctx, change.Topic); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var old map[string]string
+	topic := f.cluster.topics[change.Topic]
+	switch {
+	case change.Topic == "":
+		old = f.dynamic[change.Broker]
+	case topic != nil:
+		old = topic.Configs
+	}
+	next, err := change.Edit(old)
+	switch {
+	case err != nil:
+		return err
+	case change.Topic != "" && topic == nil:
+		return protocol.UnknownTopicOrPartition
+	case validateOnly:
+	case topic != nil:
+		topic.Configs = next
+	default:
+		f.dynamic[change.Broker] = next
+	}
+	return nil
+}
+
 func (f *fakeController) names() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -321,7 +387,13 @@ func newBench(t testing.TB, sets ...string) *bench {
 		t.Fatal(err)
 	}
 	b := &bench{t: t, cluster: testCluster(), replicas: &fakeReplicas{}, control: &fakeController{}, groups: &fakeGroups{}, events: &event.Recorder{}}
+	b.control.cluster, b.control.dynamic = b.cluster, map[int32]map[string]string{}
 	b.Dispatcher = New(Options{
+		Reconfigure: func() {
+			if err := cfg.SetDynamic(b.control.dynamic[1], b.control.dynamic[-1]); err != nil {
+				t.Error(err)
+			}
+		},
 		NodeID: 1, Config: cfg, Cluster: func() Cluster { return b.cluster },
 		Replicas: b.replicas, Controller: b.control, Groups: b.groups, Events: b.events.Emit,
 		ProducerIDs: func(context.Context) (int64, int64, error) {

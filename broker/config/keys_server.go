@@ -76,7 +76,7 @@ var serverKeys = []Key{
 		Doc: "Largest answer to one fetch, over all its partitions."},
 	{Name: "max.incremental.fetch.session.cache.slots", Type: TypeInt, Default: "1000", Check: atLeast(0), Acts: true,
 		Doc: "Incremental fetch sessions kept at once."},
-	{Name: "max.request.partition.size.limit", Type: TypeInt, Default: "2000", Check: atLeast(1),
+	{Name: "max.request.partition.size.limit", Type: TypeInt, Default: "2000", Check: atLeast(1), Acts: true,
 		Doc: "Partitions that one request may describe."},
 	{Name: "fetch.purgatory.purge.interval.requests", Type: TypeInt, Default: "1000",
 		Doc: "Requests between clean-ups of waiting fetches."},
