@@ -73,6 +73,9 @@ func (w *world) live(life uint32) *topic {
 	tr := &traffic{w: w, topics: []*topic{t}, c: w.client(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(kgo.NoCompression()))}
 	tr.stop = func() {}
 	defer tr.close()
+	if _, _, err := tr.c.ProducerID(w.ctx); err != nil {
+		w.t.Fatal(err) // the client does not ask twice when the node dies under this one
+	}
 	var crash sync.WaitGroup
 	if w.rng.IntN(2) == 0 {
 		crash.Go(w.killer(400))

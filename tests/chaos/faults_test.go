@@ -115,7 +115,7 @@ func (tr *traffic) erase() {
 	for _, t := range tr.topics {
 		var ends []int64
 		w.eventually(20*time.Second, func() string {
-			if ends, err = w.offsets(w.ctx, t, true); err != nil {
+			if ends, err = w.offsets(w.ctx, t, logEnd); err != nil {
 				return err.Error()
 			}
 			return ""

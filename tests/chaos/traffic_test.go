@@ -172,10 +172,14 @@ func (tr *traffic) readAgain(ctx context.Context, t *topic) {
 // pass reads from log start to ends, or until ctx is over without ends, and checks every record. A node that is away is
 // no error without ends. see may be nil.
 func (w *world) pass(ctx context.Context, t *topic, ends []int64, see func(*kgo.Record)) error {
-	starts, err := w.offsets(ctx, t, false)
+	starts, err := w.offsets(ctx, t, logStart)
 	if err != nil {
 		return ifEnds(ends, fmt.Errorf("log starts of %s: %w", t.name, err))
 	}
+	return w.read(ctx, t, starts, ends, see)
+}
+
+func (w *world) read(ctx context.Context, t *topic, starts, ends []int64, see func(*kgo.Record)) error {
 	from, left := map[int32]kgo.Offset{}, 0
 	next := append([]int64{}, starts...)
 	for p := range t.parts {
@@ -236,22 +240,25 @@ func (w *world) judge(ctx context.Context, t *topic, e kgo.FetchError, next []in
 	if !errors.Is(e.Err, kerr.OffsetOutOfRange) || !t.retains {
 		return err
 	}
-	starts, lerr := w.offsets(ctx, t, false)
+	starts, lerr := w.offsets(ctx, t, logStart)
 	if lerr != nil || starts[e.Partition] > next[e.Partition] {
 		return nil
 	}
 	return fmt.Errorf("%w, but the log starts at %d", err, starts[e.Partition])
 }
 
-// offsets lists log starts or ends.
-func (w *world) offsets(ctx context.Context, t *topic, ends bool) (out []int64, err error) {
+// Special timestamps of ListOffsets.
+const (
+	logEnd     = -1
+	logStart   = -2
+	localStart = -4
+)
+
+// offsets lists what a special timestamp stands for.
+func (w *world) offsets(ctx context.Context, t *topic, timestamp int64) (out []int64, err error) {
 	out = make([]int64, len(t.parts))
 	err = w.admin(func(a *kadm.Client) error {
-		list := a.ListStartOffsets
-		if ends {
-			list = a.ListEndOffsets
-		}
-		listed, err := list(ctx, t.name)
+		listed, err := a.ListOffsetsAfterMilli(ctx, timestamp, t.name)
 		if err == nil {
 			err = listed.Error()
 		}

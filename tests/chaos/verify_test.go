@@ -43,11 +43,11 @@ func (tr *traffic) verify() {
 func (w *world) whole(t *topic) error {
 	ctx, cancel := context.WithTimeout(w.ctx, verifyLimit)
 	defer cancel()
-	starts, err := w.offsets(ctx, t, false)
+	starts, err := w.offsets(ctx, t, logStart)
 	if err != nil {
 		return err
 	}
-	ends, err := w.offsets(ctx, t, true)
+	ends, err := w.offsets(ctx, t, logEnd)
 	if err != nil {
 		return err
 	}
