@@ -10,10 +10,10 @@ PROTOC_GEN_VERSION  := v1.36.11
 FUZZTIME   ?= 20s
 export VARVE_TOOLS_DIR := $(TOOLS)
 
-.PHONY: help run demo build test lint fuzz bench proto tools docs clean
+.PHONY: help run dev-s3 demo build test lint fuzz bench proto tools docs clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build the static binary bin/varve
 	@mkdir -p bin
@@ -21,6 +21,9 @@ build: ## build the static binary bin/varve
 
 run: build ## build and start a complete node on 127.0.0.1:9092
 	@$(VARVE) server
+
+dev-s3: build tools ## build and start a node that settles into an S3 server on this machine; no Docker
+	@localstack/dev-s3.sh $(DEVS3FLAGS)
 
 demo: build ## load Go's own sources, settle them into the tier, read all back and compare
 	@$(VARVE) demo
