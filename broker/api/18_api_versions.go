@@ -16,8 +16,9 @@ import (
 // request's body is. Version 3 and later name the client's software, which must
 // look like a name (InvalidRequest). Version 5 names the cluster and node that
 // the client means to talk to: others are answered RebootstrapRequired (129)
-// without the list. No features are advertised: no client behaves better for the
-// ones that exist in this cluster.
+// without the list. Of Kafka's features one is there, finalized in every cluster:
+// eligible leader replicas (KIP-966). Those with a lowest level of 0 are left out
+// of supported features before version 4, whose clients fail on it (KIP-584).
 func (d *Dispatcher) apiVersions(req *kmsg.ApiVersionsRequest) kmsg.Response {
 	resp := kmsg.NewPtrApiVersionsResponse()
 	switch {
@@ -31,8 +32,16 @@ func (d *Dispatcher) apiVersions(req *kmsg.ApiVersionsRequest) kmsg.Response {
 	for _, r := range protocol.APIs() {
 		resp.ApiKeys = append(resp.ApiKeys, kmsg.ApiVersionsResponseApiKey{ApiKey: r.Key, MinVersion: r.Min, MaxVersion: r.Max})
 	}
+	if req.Version >= 4 {
+		resp.SupportedFeatures = []kmsg.ApiVersionsResponseSupportedFeature{{Name: featureELR, MinVersion: 0, MaxVersion: 1}}
+	}
+	resp.FinalizedFeaturesEpoch = 0
+	resp.FinalizedFeatures = []kmsg.ApiVersionsResponseFinalizedFeature{{Name: featureELR, MinVersionLevel: 1, MaxVersionLevel: 1}}
 	return resp
 }
+
+// featureELR is EligibleLeaderReplicasVersion.java's name.
+const featureELR = "eligible.leader.replicas.version"
 
 // softwareName is ApiVersionsRequest.java's pattern.
 var softwareName = regexp.MustCompile(`^[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?$`)

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"strings"
+
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"varve/broker/config"
@@ -12,7 +14,7 @@ import (
 //
 // A name that occurs twice is InvalidRequest, and none of its entries is made;
 // so is __cluster_metadata. -1 partitions or replicas mean the broker's defaults.
-// A config whose value is null is left at its default. Version 5 answers with
+// A config without a value is InvalidConfig. Version 5 answers with
 // what was made: partitions, replicas, configs; version 7 with the topic's id.
 // The controller decides the rest; what it has not done when the request's
 // timeout is over is RequestTimedOut, though it may still be done.
@@ -28,6 +30,10 @@ func (d *Dispatcher) createTopics(c call, req *kmsg.CreateTopicsRequest) kmsg.Re
 			err := protocol.Errorf(protocol.InvalidRequest, "Creation of internal topic %s is prohibited.", t.Topic)
 			resp.Topics = append(resp.Topics, d.createdTopic(&controller.CreateResult{Name: t.Topic, Err: err}))
 		default:
+			if err := d.nullConfigs(t); err != nil {
+				resp.Topics = append(resp.Topics, d.createdTopic(&controller.CreateResult{Name: t.Topic, Err: err}))
+				continue
+			}
 			ask = append(ask, newTopic(t))
 		}
 	}
@@ -48,6 +54,21 @@ func (d *Dispatcher) createTopics(c call, req *kmsg.CreateTopicsRequest) kmsg.Re
 
 // clusterMetadataTopic is the name of Kafka's own metadata log (Topic.java).
 const clusterMetadataTopic = "__cluster_metadata"
+
+// nullConfigs refuses configs without a value, unless there is something about the name to tell first
+// (ReplicationControlManager.computeConfigChanges).
+func (d *Dispatcher) nullConfigs(t *kmsg.CreateTopicsRequestTopic) error {
+	var nulls []string
+	for _, kv := range t.Configs {
+		if kv.Value == nil {
+			nulls = append(nulls, kv.Name)
+		}
+	}
+	if _, exists := d.o.Cluster().Topic(t.Topic); len(nulls) == 0 || exists || checkTopicName(t.Topic) != nil {
+		return nil
+	}
+	return protocol.Errorf(protocol.InvalidConfig, "Null value not supported for topic configs: %s", strings.Join(nulls, ","))
+}
 
 func newTopic(t *kmsg.CreateTopicsRequestTopic) controller.CreateTopic {
 	out := controller.CreateTopic{Name: t.Topic, Partitions: t.NumPartitions, ReplicationFactor: t.ReplicationFactor}

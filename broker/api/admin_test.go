@@ -37,7 +37,7 @@ func TestCreateTopics(t *testing.T) {
 	for v := int16(2); v <= 7; v++ {
 		b.control.created = nil
 		req := createRequest(v, "new", "exists", "twice", "twice", "__cluster_metadata")
-		req.Topics[0].Configs = []kmsg.CreateTopicsRequestTopicConfig{{Name: "retention.ms", Value: kmsg.StringPtr("77")}, {Name: "segment.ms"}}
+		req.Topics[0].Configs = []kmsg.CreateTopicsRequestTopicConfig{{Name: "retention.ms", Value: kmsg.StringPtr("77")}}
 		req.Topics[0].ReplicaAssignment = []kmsg.CreateTopicsRequestTopicReplicaAssignment{{Partition: 0, Replicas: []int32{1, 2}}}
 		resp := ask[*kmsg.CreateTopicsResponse](b, req)
 		codes := map[string]int16{}
@@ -62,6 +62,20 @@ func TestCreateTopics(t *testing.T) {
 		made := b.control.created[0]
 		if made.Configs["retention.ms"] != "77" || len(made.Configs) != 1 || made.Assignments[0].Brokers[1] != 2 {
 			t.Fatalf("%+v", made)
+		}
+	}
+}
+
+func TestCreateTopicsNullConfigs(t *testing.T) {
+	b := newBench(t)
+	null := []kmsg.CreateTopicsRequestTopicConfig{{Name: "segment.ms"}}
+	for name, want := range map[string]bool{"new": false, "a": true, "no!": true} { // the controller knows better reasons for the others
+		b.control.created = nil
+		req := createRequest(7, name)
+		req.Topics[0].Configs = null
+		resp := ask[*kmsg.CreateTopicsResponse](b, req).Topics[0]
+		if asked := len(b.control.created) == 1; asked != want || !asked && resp.ErrorCode != int16(protocol.InvalidConfig) {
+			t.Errorf("%s: asked %v, %d", name, asked, resp.ErrorCode)
 		}
 	}
 }

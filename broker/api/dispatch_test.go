@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -15,7 +16,7 @@ import (
 // sampleRequests are one typical request of each key, for any version.
 func sampleRequests(t testing.TB) map[int16]func() kmsg.Request {
 	records := testBatch(t, record.None)
-	return map[int16]func() kmsg.Request{
+	all := map[int16]func() kmsg.Request{
 		0: func() kmsg.Request {
 			return produceRequest(9, 1, records)
 		},
@@ -52,7 +53,7 @@ func sampleRequests(t testing.TB) map[int16]func() kmsg.Request {
 			r := kmsg.NewPtrCreateTopicsRequest()
 			r.TimeoutMillis = 1000
 			r.Topics = []kmsg.CreateTopicsRequestTopic{{Topic: "new", NumPartitions: 3, ReplicationFactor: 1,
-				Configs: []kmsg.CreateTopicsRequestTopicConfig{{Name: "retention.ms", Value: kmsg.StringPtr("1")}, {Name: "cleanup.policy"}}}}
+				Configs: []kmsg.CreateTopicsRequestTopicConfig{{Name: "retention.ms", Value: kmsg.StringPtr("1")}}}}
 			return r
 		},
 		20: func() kmsg.Request {
@@ -71,55 +72,6 @@ func sampleRequests(t testing.TB) map[int16]func() kmsg.Request {
 			}
 			return r
 		},
-		21: func() kmsg.Request {
-			r := kmsg.NewPtrDeleteRecordsRequest()
-			r.Topics = []kmsg.DeleteRecordsRequestTopic{{Topic: "a", Partitions: []kmsg.DeleteRecordsRequestTopicPartition{{Partition: 0, Offset: 9}, {Partition: 1, Offset: -1}}}}
-			return r
-		},
-		23: func() kmsg.Request {
-			r := kmsg.NewPtrOffsetForLeaderEpochRequest()
-			r.Topics = []kmsg.OffsetForLeaderEpochRequestTopic{{Topic: "a", Partitions: []kmsg.OffsetForLeaderEpochRequestTopicPartition{{Partition: 0, CurrentLeaderEpoch: -1, LeaderEpoch: 4}}}}
-			return r
-		},
-		35: func() kmsg.Request {
-			r := kmsg.NewPtrDescribeLogDirsRequest()
-			r.Topics = []kmsg.DescribeLogDirsRequestTopic{{Topic: "a", Partitions: []int32{0, 1}}}
-			return r
-		},
-		48: func() kmsg.Request {
-			r := kmsg.NewPtrDescribeClientQuotasRequest()
-			r.Components = []kmsg.DescribeClientQuotasRequestComponent{{EntityType: "user", Match: kmsg.StringPtr("x")}, {EntityType: "client-id", MatchType: 1}}
-			return r
-		},
-		61: func() kmsg.Request {
-			r := kmsg.NewPtrDescribeProducersRequest()
-			r.Topics = []kmsg.DescribeProducersRequestTopic{{Topic: "a", Partitions: []int32{0, 1}}}
-			return r
-		},
-		74: func() kmsg.Request {
-			r := kmsg.NewPtrListConfigResourcesRequest()
-			r.ResourceTypes = []int8{2, 4}
-			return r
-		},
-		75: func() kmsg.Request {
-			r := kmsg.NewPtrDescribeTopicPartitionsRequest()
-			r.ResponsePartitionLimit = 1
-			r.Topics = []kmsg.DescribeTopicPartitionsRequestTopic{{Topic: "a"}, {Topic: "nope"}}
-			r.Cursor = &kmsg.DescribeTopicPartitionsRequestCursor{Topic: "a"}
-			return r
-		},
-		33: func() kmsg.Request {
-			r := kmsg.NewPtrAlterConfigsRequest()
-			r.Resources = []kmsg.AlterConfigsRequestResource{{ResourceType: kmsg.ConfigResourceTypeTopic, ResourceName: "a",
-				Configs: []kmsg.AlterConfigsRequestResourceConfig{{Name: "retention.ms", Value: kmsg.StringPtr("77")}}}}
-			return r
-		},
-		44: func() kmsg.Request {
-			r := kmsg.NewPtrIncrementalAlterConfigsRequest()
-			r.Resources = []kmsg.IncrementalAlterConfigsRequestResource{{ResourceType: kmsg.ConfigResourceTypeBroker, ResourceName: "1",
-				Configs: []kmsg.IncrementalAlterConfigsRequestResourceConfig{{Name: "log.retention.ms", Value: kmsg.StringPtr("77")}, {Name: "log.roll.ms", Op: 1}}}}
-			return r
-		},
 		37: func() kmsg.Request {
 			r := kmsg.NewPtrCreatePartitionsRequest()
 			r.Topics = []kmsg.CreatePartitionsRequestTopic{{Topic: "a", Count: 5, Assignment: []kmsg.CreatePartitionsRequestTopicAssignment{{Replicas: []int32{1}}}}}
@@ -132,6 +84,8 @@ func sampleRequests(t testing.TB) map[int16]func() kmsg.Request {
 		},
 		60: func() kmsg.Request { return kmsg.NewPtrDescribeClusterRequest() },
 	}
+	maps.Copy(all, adminSamples())
+	return all
 }
 
 // Every advertised version of every key is served, and its answer is exactly
