@@ -63,15 +63,6 @@ func sampleRequests(t testing.TB) map[int16]func() kmsg.Request {
 			return r
 		},
 		22: func() kmsg.Request { return kmsg.NewPtrInitProducerIDRequest() },
-		32: func() kmsg.Request {
-			r := kmsg.NewPtrDescribeConfigsRequest()
-			r.IncludeDocumentation, r.IncludeSynonyms = true, true
-			r.Resources = []kmsg.DescribeConfigsRequestResource{
-				{ResourceType: kmsg.ConfigResourceTypeTopic, ResourceName: "a"},
-				{ResourceType: kmsg.ConfigResourceTypeBroker, ResourceName: "1"},
-			}
-			return r
-		},
 		37: func() kmsg.Request {
 			r := kmsg.NewPtrCreatePartitionsRequest()
 			r.Topics = []kmsg.CreatePartitionsRequestTopic{{Topic: "a", Count: 5, Assignment: []kmsg.CreatePartitionsRequestTopicAssignment{{Replicas: []int32{1}}}}}

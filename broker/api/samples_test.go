@@ -42,6 +42,15 @@ func adminSamples() map[int16]func() kmsg.Request {
 			r.Cursor = &kmsg.DescribeTopicPartitionsRequestCursor{Topic: "a"}
 			return r
 		},
+		32: func() kmsg.Request {
+			r := kmsg.NewPtrDescribeConfigsRequest()
+			r.IncludeDocumentation, r.IncludeSynonyms = true, true
+			r.Resources = []kmsg.DescribeConfigsRequestResource{
+				{ResourceType: kmsg.ConfigResourceTypeTopic, ResourceName: "a"},
+				{ResourceType: kmsg.ConfigResourceTypeBroker, ResourceName: "1"},
+			}
+			return r
+		},
 		33: func() kmsg.Request {
 			r := kmsg.NewPtrAlterConfigsRequest()
 			r.Resources = []kmsg.AlterConfigsRequestResource{{ResourceType: kmsg.ConfigResourceTypeTopic, ResourceName: "a",
