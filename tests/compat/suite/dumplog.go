@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"varve/tiering"
+)
+
+const (
+	dumpFilesMax    = 400 // files given to one run of the tool
+	settleWaitMax   = 60 * time.Second
+	dirTrailerBytes = 36 // a dir tier keeps an object in a file with a trailer (tiering/objstore/dirformat.go)
+)
+
+// complaints are what DumpLogSegments prints, with exit code 0, about a file that is not as it must be.
+var complaints = regexp.MustCompile(`(?m)^.*(isvalid: false|Mismatches in|Found timestamp mismatch|Found out of order|Non-consecutive|invalid bytes at the end|Exception|Index corruption|The indexed offset .* not found).*$`)
+
+// dumpLog lets Apache Kafka's tool read every file that the broker wrote for all cells: batches and records one by one,
+// indexes for sanity and against their logs, and, where there is a tier, the log body of an object.
+func dumpLog(ctx context.Context, e *Env) error {
+	if err := sealSome(ctx, e); err != nil {
+		return err
+	}
+	byKind, err := filesByKind(e.Broker.Logs)
+	if err != nil {
+		return err
+	}
+	sealed := 0
+	for _, f := range byKind[".log"] {
+		if strings.Contains(f, e.Name+"-") {
+			sealed++
+		}
+	}
+	if sealed < 4 {
+		return fmt.Errorf("%d segments of %s: nothing was sealed", sealed, e.Name)
+	}
+	if err := dumpFiles(ctx, e, byKind[".log"], "--deep-iteration"); err != nil {
+		return err
+	}
+	for _, kind := range []string{".index", ".timeindex"} {
+		if e.Broker.Preallocates {
+			byKind[kind] = withoutActive(byKind[kind])
+		}
+		if err := errors.Join(dumpFiles(ctx, e, byKind[kind], "--index-sanity-check"), dumpFiles(ctx, e, byKind[kind], "--verify-index-only")); err != nil {
+			return err
+		}
+	}
+	for _, kind := range []string{".snapshot", ".txnindex"} {
+		if err := dumpFiles(ctx, e, byKind[kind]); err != nil {
+			return err
+		}
+	}
+	if e.Broker.Tier == "" {
+		return nil
+	}
+	return dumpTier(ctx, e)
+}
+
+// sealSome writes a topic of small segments, so that several are sealed: plain, then compressed batches.
+func sealSome(ctx context.Context, e *Env) error {
+	size := "1048576"
+	for i, codec := range []kgo.CompressionCodec{kgo.NoCompression(), kgo.Lz4Compression()} {
+		c, err := kgo.NewClient(kgo.SeedBrokers(e.Broker.Addr), kgo.DefaultProduceTopic(e.Name), kgo.ProducerBatchCompression(codec),
+			kgo.ProducerBatchMaxBytes(100<<10))
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		if i == 0 {
+			if _, err := kadm.NewClient(c).CreateTopic(ctx, 1, 1, map[string]*string{"segment.bytes": &size}, e.Name); err != nil {
+				return err
+			}
+		}
+		value := []byte(strings.Repeat("settled layers of clay and silt. ", 30))
+		for range 3000 {
+			c.Produce(ctx, &kgo.Record{Key: []byte("k"), Value: value, Headers: []kgo.RecordHeader{{Key: "h", Value: []byte("v")}}}, nil)
+		}
+		if err := c.Flush(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// filesByKind lists the files of all partition folders by their ending; empty ones hold nothing to read.
+func filesByKind(logs string) (map[string][]string, error) {
+	byKind := map[string][]string{}
+	err := filepath.WalkDir(logs, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // retention or a deleted topic
+		}
+		if err != nil {
+			return err
+		}
+		// Kafka keeps its own metadata log beside the partitions.
+		if d.IsDir() && (strings.HasPrefix(d.Name(), "__cluster_metadata") || strings.HasSuffix(d.Name(), "-delete")) {
+			return fs.SkipDir
+		}
+		if info, err := d.Info(); err == nil && info.Mode().IsRegular() && info.Size() > 0 {
+			byKind[filepath.Ext(path)] = append(byKind[filepath.Ext(path)], path)
+		}
+		return nil
+	})
+	return byKind, err
+}
+
+// withoutActive leaves out each folder's last file: Kafka preallocates the active indexes, and its tool fails on their zeros.
+func withoutActive(files []string) []string {
+	last := map[string]string{}
+	for _, f := range files {
+		last[filepath.Dir(f)] = max(last[filepath.Dir(f)], f)
+	}
+	return slices.DeleteFunc(files, func(f string) bool { return last[filepath.Dir(f)] == f })
+}
+
+func dumpFiles(ctx context.Context, e *Env, files []string, how ...string) error {
+	for chunk := range slices.Chunk(files, dumpFilesMax) {
+		args := append([]string{"--files", strings.Join(chunk, ",")}, how...)
+		out, err := run(javaCommand(ctx, kafkaJars(), tools+"DumpLogSegments", args...), e, "")
+		if err != nil {
+			return err
+		}
+		if bad := complaints.FindAllString(out, 5); bad != nil {
+			return fmt.Errorf("DumpLogSegments %v over %d files:\n%s", how, len(chunk), strings.Join(bad, "\n"))
+		}
+	}
+	return nil
+}
+
+// dumpTier cuts the log body out of the first object of the topic that settles.
+func dumpTier(ctx context.Context, e *Env) error {
+	topic, err := topicID(ctx, e)
+	if err != nil {
+		return err
+	}
+	until := time.Now().Add(settleWaitMax)
+	for {
+		object, err := findObject(e.Broker.Tier, topic)
+		if err != nil {
+			return err
+		}
+		if object != "" {
+			return dumpObject(ctx, e, object)
+		}
+		if time.Now().After(until) || ctx.Err() != nil {
+			return fmt.Errorf("no object of topic %s below %s within %s", topic, e.Broker.Tier, settleWaitMax)
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+}
+
+func topicID(ctx context.Context, e *Env) (string, error) {
+	c, err := kgo.NewClient(kgo.SeedBrokers(e.Broker.Addr))
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	topics, err := kadm.NewClient(c).ListTopics(ctx, e.Name)
+	if err != nil {
+		return "", err
+	}
+	return topics[e.Name].ID.String(), nil
+}
+
+func findObject(tier, topic string) (found string, err error) {
+	err = filepath.WalkDir(tier, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && strings.HasSuffix(path, ".seg") && strings.Contains(path, topic) {
+			found = path
+			return fs.SkipAll
+		}
+		return err
+	})
+	return found, err
+}
+
+func dumpObject(ctx context.Context, e *Env, object string) error {
+	f, err := os.Open(object)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	seg, err := tiering.OpenSegment(f, info.Size()-dirTrailerBytes)
+	if err != nil {
+		return err
+	}
+	log := filepath.Join(e.Dir, "00000000000000000000.log")
+	out, err := os.Create(log)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(seg.WriteLog(out), out.Close()); err != nil {
+		return err
+	}
+	return dumpFiles(ctx, e, []string{log}, "--deep-iteration")
+}
