@@ -8,6 +8,8 @@ const (
 	maxPendingMembersPerGroup = 10_000
 	maxGroupMemberBytes       = 32 << 20 // ids, subscriptions and assignments of one group's members
 
+	maxTimersPerTick = 10_000 // the next Tick takes the others
+
 	newMemberJoinTimeout = 5 * time.Minute // a new member cannot send heartbeats while its first JoinGroup waits
 	minJoinRetry         = 100 * time.Millisecond
 )

@@ -246,25 +246,34 @@ func clientError(err protocol.ErrorCode) protocol.ErrorCode {
 
 func (m *Machine) tick(t Tick) {
 	m.expires = t.Expire
-	for _, key := range m.timers.due(m.now) {
-		if key.kind == timerExpire {
-			m.expireOffsets()
-			continue
+	// One at a time: what one does may put off another.
+	for n := 0; n < maxTimersPerTick; n++ {
+		key, ok := m.timers.pop(m.now)
+		if !ok {
+			return
 		}
-		g := m.groups[key.group]
-		if g == nil {
-			continue
-		}
-		switch key.kind {
-		case timerSession:
-			m.sessionOver(g, key.member)
-		case timerJoin:
-			m.joinOver(g)
-		case timerSync:
-			m.syncOver(g)
-		}
-		m.forgetBare(g)
+		m.timeout(key)
 	}
+}
+
+func (m *Machine) timeout(key timerKey) {
+	if key.kind == timerExpire {
+		m.expireOffsets()
+		return
+	}
+	g := m.groups[key.group]
+	if g == nil {
+		return
+	}
+	switch key.kind {
+	case timerSession:
+		m.sessionOver(g, key.member)
+	case timerJoin:
+		m.joinOver(g)
+	case timerSync:
+		m.syncOver(g)
+	}
+	m.forgetBare(g)
 }
 
 // sorted are the groups in the order of their ids, so that a step has one outcome.

@@ -23,10 +23,7 @@ func (m *Machine) rebalance(g *group, reason string) {
 // prepare makes all members join again. An empty group waits for more members first.
 func (m *Machine) prepare(g *group, reason string) {
 	if g.state == Completing {
-		for _, mem := range g.members {
-			g.assign(mem, nil)
-			m.answerSync(mem, FailSync(protocol.RebalanceInProgress))
-		}
+		m.failSyncs(g, protocol.RebalanceInProgress)
 	}
 	m.syncsDone(g)
 	initial := g.state == Empty
@@ -168,6 +165,18 @@ func (m *Machine) syncOver(g *group) {
 		}
 	}
 	m.prepare(g, fmt.Sprintf("%d members did not sync in time", late))
+}
+
+// failSyncs takes back what was assigned and answers the members that wait for it. Their sessions may have run out while
+// they waited.
+func (m *Machine) failSyncs(g *group, err protocol.ErrorCode) {
+	for _, mem := range g.members {
+		g.assign(mem, nil)
+		if mem.sync != nil {
+			m.answerSync(mem, FailSync(err))
+			m.armSession(g, mem.id, mem.session())
+		}
+	}
 }
 
 // syncsDone stops waiting for members to sync.

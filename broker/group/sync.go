@@ -80,10 +80,7 @@ func (m *Machine) storeAssignment(g *group, req *kmsg.SyncGroupRequest) {
 		}
 		if err != protocol.None {
 			m.emit(StoreFailed{Group: g.id, Doing: "store its assignment", Code: err})
-			for _, mem := range g.members {
-				g.assign(mem, nil)
-				m.answerSync(mem, FailSync(err))
-			}
+			m.failSyncs(g, err)
 			m.prepare(g, "the assignment could not be stored")
 			return
 		}
@@ -91,7 +88,6 @@ func (m *Machine) storeAssignment(g *group, req *kmsg.SyncGroupRequest) {
 			g.assign(mem, assigned[mem.id])
 			if mem.sync != nil {
 				m.answerSync(mem, assignmentOf(g, mem))
-				// Its session may have run out while it waited here.
 				m.armSession(g, mem.id, mem.session())
 			}
 		}

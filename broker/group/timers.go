@@ -64,15 +64,15 @@ func (t *timers) next() (time.Time, bool) {
 	return t.queue[0].at, true
 }
 
-// due takes out all timers whose time has come, in order.
-func (t *timers) due(now time.Time) (keys []timerKey) {
-	for len(t.queue) > 0 && !t.queue[0].at.After(now) {
-		first := t.queue[0]
-		delete(t.byKey, first.key)
-		heap.Remove(&t.queue, first.place)
-		keys = append(keys, first.key)
+// pop takes out the first timer whose time has come.
+func (t *timers) pop(now time.Time) (timerKey, bool) {
+	if len(t.queue) == 0 || t.queue[0].at.After(now) {
+		return timerKey{}, false
 	}
-	return keys
+	first := t.queue[0]
+	delete(t.byKey, first.key)
+	heap.Remove(&t.queue, first.place)
+	return first.key, true
 }
 
 type timerQueue []*timer
