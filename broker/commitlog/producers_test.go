@@ -211,6 +211,37 @@ func checkAborted(t *testing.T, l *Log) {
 	}
 }
 
+// TestRetriesAfterACrash: a client with five requests in flight whose replies a crash took away sends all five again. Each is
+// known, though the segment was sealed in between and the snapshot is all that is left of the first ones.
+func TestRetriesAfterACrash(t *testing.T) {
+	for _, freed := range []bool{false, true} {
+		e := newEnv(t, NewMemFS(), testConfig())
+		l := e.log()
+		for seq := range int32(8) {
+			_, err := l.AppendAsLeader(idempotent(t, 7, 0, seq, 1, false), 0, OriginClient)
+			must(t, err)
+			if seq == 6 {
+				must(t, l.Roll())
+			}
+		}
+		if freed {
+			_, err := l.FreeBelow(7)
+			must(t, err)
+		}
+		must(t, l.Flush())
+		must(t, e.m.Checkpoint())
+		e.reopen()
+		l = e.log()
+		for seq := int32(3); seq < 8; seq++ {
+			info, err := l.AppendAsLeader(idempotent(t, 7, 0, seq, 1, false), 0, OriginClient)
+			if err != nil || !info.Duplicate || info.FirstOffset != int64(seq) {
+				t.Fatalf("retry of %d: %+v, %v", seq, info, err)
+			}
+		}
+		must(t, e.m.Close(t.Context(), 1))
+	}
+}
+
 func TestSnapshotRoundTrip(t *testing.T) {
 	ps := newProducers()
 	ps.apply(idempotent(t, 7, 3, 10, 4, true), endMarker{}, 99)
