@@ -20,6 +20,9 @@ func TestCrashes(t *testing.T) {
 			for round := range *rounds {
 				clear := w.storm()
 				w.sleep(1500)
+				if w.rng.IntN(3) == 0 {
+					w.deleteRecords(tr.topics[2])
+				}
 				if w.rng.IntN(4) == 0 {
 					clear()
 					tr.erase()

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+
 	"varve/tests/s3server"
 )
 
@@ -156,4 +158,25 @@ func (tr *traffic) eraseSome() map[tierPart]bool {
 	}
 	w.t.Logf("erased, all=%v: %v", all, gone)
 	return gone
+}
+
+// deleteRecords gives up the records below some offset of one partition, in the midst of a batch, of a segment, of anything.
+func (w *world) deleteRecords(t *topic) {
+	w.t.Helper()
+	p := w.rng.IntN(len(t.parts))
+	below := w.rng.Int64N(t.parts[p].end() + 1)
+	err := w.insist(func(a *kadm.Client) error {
+		got, err := a.DeleteRecords(w.ctx, kadm.Offsets{t.name: {int32(p): {Topic: t.name, Partition: int32(p), At: below}}})
+		if err == nil {
+			err = got.Error()
+		}
+		if r, _ := got.Lookup(t.name, int32(p)); err == nil && r.LowWatermark < below {
+			err = fmt.Errorf("the log starts at %d", r.LowWatermark)
+		}
+		return err
+	})
+	if err != nil {
+		w.t.Fatalf("delete records of %s-%d below %d: %v", t.name, p, below, err)
+	}
+	t.starts[p] = max(t.starts[p], below)
 }

@@ -35,7 +35,27 @@ func (tr *traffic) verify() {
 		}
 	}
 	if err = errors.Join(err, w.alarms.take()); err != nil {
+		for _, t := range tr.topics {
+			for _, l := range t.parts {
+				w.show(t, l)
+			}
+		}
 		w.t.Fatal(err)
+	}
+}
+
+// show logs what stands behind the last offset that fits the ledger.
+func (w *world) show(t *topic, l *ledger) {
+	ctx, cancel := context.WithTimeout(w.ctx, 3*time.Second)
+	defer cancel()
+	from := max(l.end()-3, 0)
+	c := w.client(kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{t.name: {l.partition: kgo.NewOffset().At(from)}}))
+	defer c.Close()
+	for it := c.PollFetches(ctx).RecordIter(); !it.Done(); {
+		r := it.Next()
+		if seq, _, err := parse(r.Partition, r.Value); r.Offset < from+8 {
+			w.t.Logf("%s-%d at %d: record %d of producer %d/%d, leader epoch %d %v", t.name, r.Partition, r.Offset, seq, r.ProducerID, r.ProducerEpoch, r.LeaderEpoch, err)
+		}
 	}
 }
 
