@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -18,6 +19,10 @@ import (
 
 // leaveTimeoutMs bounds the last commit and the leaving of a group.
 const leaveTimeoutMs = 10_000
+
+// fetchWaitMs is Kafka's fetch.max.wait.ms. The client's own 5 s would keep a partition that is assigned late waiting behind a
+// request for those that were there first and have nothing.
+const fetchWaitMs = 500
 
 func consumeCommand() *command {
 	return &command{
@@ -53,6 +58,7 @@ type consumeFlags struct {
 	at                                                  startAt
 	only                                                []int32 // partitions
 	records                                             recordCodec
+	joined                                              atomic.Bool // that a group gave it partitions; --timeout-ms counts from then on
 }
 
 func addConsumeFlags(c *call) *consumeFlags {
@@ -66,7 +72,7 @@ func addConsumeFlags(c *call) *consumeFlags {
 		untilEnd:      c.flags.Bool("until-end", false, "end where the partitions ended when it began"),
 		follow:        c.flags.Bool("follow", true, "wait for more at the end; --follow=false is --until-end"),
 		count:         c.flags.Int64("count", 0, "end after `N` records; 0 is no bound"),
-		idleMs:        c.flags.Int64("timeout-ms", 0, "end when no record has come for `MS` milliseconds; 0 is never"),
+		idleMs:        c.flags.Int64("timeout-ms", 0, "end when no record has come for `MS` milliseconds, in a group once it gave out partitions; 0 is never"),
 		format:        c.flags.String("format", formatText, "`FORMAT` of the output: text, json, hex, base64 or raw"),
 		fields:        c.flags.String("print", "value", "`FIELDS` of a line, in this order: "+strings.Join(recordFields, ",")),
 		separator:     c.flags.String("separator", `\t`, "what stands between fields"),
@@ -166,7 +172,7 @@ func runConsume(c *call) int {
 
 // options make a client that begins where the plan says.
 func (f *consumeFlags) options(c *call, plan readPlan) []kgo.Opt {
-	opts := []kgo.Opt{kgo.WithHooks(&dialReporter{c: c})}
+	opts := []kgo.Opt{kgo.WithHooks(&dialReporter{c: c}), kgo.FetchMaxWait(fetchWaitMs * time.Millisecond)}
 	if *f.isolation == "read_committed" {
 		opts = append(opts, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 	}
@@ -174,6 +180,7 @@ func (f *consumeFlags) options(c *call, plan readPlan) []kgo.Opt {
 		if *f.untilEnd {
 			opts = append(opts, kgo.KeepControlRecords()) // the last one before the end may be a marker
 		}
+		f.joined.Store(true)
 		// A record that went away meanwhile is told, not jumped over.
 		return append(opts, kgo.ConsumePartitions(plan.from), kgo.ConsumeResetOffset(kgo.NoResetOffset()))
 	}
@@ -181,7 +188,8 @@ func (f *consumeFlags) options(c *call, plan readPlan) []kgo.Opt {
 	if *f.fromBeginning {
 		reset = kgo.NewOffset().AtStart()
 	}
-	return append(opts, kgo.ConsumerGroup(*f.group), kgo.ConsumeTopics(f.topics...), kgo.ConsumeResetOffset(reset), kgo.AutoCommitMarks())
+	return append(opts, kgo.ConsumerGroup(*f.group), kgo.ConsumeTopics(f.topics...), kgo.ConsumeResetOffset(reset), kgo.AutoCommitMarks(),
+		kgo.OnPartitionsAssigned(func(context.Context, *kgo.Client, map[string][]int32) { f.joined.Store(true) }))
 }
 
 // leave commits what was printed and leaves the group, so that its other members need not wait for a session to end.

@@ -147,7 +147,7 @@ func boundsOf(ctx context.Context, admin *kadm.Client, topics []string, committe
 		return b, err
 	}
 	if !after.IsZero() {
-		b.times, err = admin.ListOffsetsAfterMilli(ctx, after.UnixMilli(), topics...)
+		b.times, err = admin.ListOffsetsAfterMilli(ctx, max(0, after.UnixMilli()), topics...) // negative ones have other meanings
 	}
 	return b, err
 }

@@ -24,10 +24,11 @@ type reading struct {
 	count  int64
 	line   []byte
 	idle   bool // it ended because nothing came
+	began  time.Time
 }
 
 func newReading(c *call, f *consumeFlags, client *kgo.Client, plan readPlan) *reading {
-	return &reading{c: c, f: f, client: client, out: bufio.NewWriterSize(c.stdout, 64<<10), plan: plan}
+	return &reading{c: c, f: f, client: client, out: bufio.NewWriterSize(c.stdout, 64<<10), plan: plan, began: time.Now()}
 }
 
 // run prints until there is a reason to end.
@@ -67,6 +68,7 @@ func (r *reading) poll(ctx context.Context) ([]*kgo.Record, error) {
 		pollCtx, cancel = context.WithTimeout(ctx, time.Duration(*r.f.idleMs)*time.Millisecond)
 	}
 	defer cancel()
+	waiting := !r.f.joined.Load() && time.Since(r.began) < *r.f.client.timeout
 	fetches := r.client.PollRecords(pollCtx, maxPollRecords)
 	var err error
 	fetches.EachError(func(topic string, partition int32, e error) {
@@ -81,7 +83,7 @@ func (r *reading) poll(ctx context.Context) ([]*kgo.Record, error) {
 		}
 	})
 	records := fetches.Records()
-	r.idle = err == nil && len(records) == 0 && pollCtx.Err() != nil && ctx.Err() == nil
+	r.idle = err == nil && !waiting && len(records) == 0 && pollCtx.Err() != nil && ctx.Err() == nil
 	return records, err
 }
 

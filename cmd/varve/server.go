@@ -74,7 +74,7 @@ func (c *call) whatNext(b *broker.Broker) {
 		bootstrap = " --bootstrap-server " + b.KafkaAddr()
 	}
 	self := os.Args[0]
-	fmt.Fprintf(c.stdout, "\nIn another terminal:\n  %s topic create hello --partitions 3%s\n  %s topic describe hello%s\n", self, bootstrap, self, bootstrap)
+	fmt.Fprintf(c.stdout, "\nIn another terminal:\n  %s topic create hello --partitions 3%s\n  echo hello | %s produce hello%s\n  %s consume hello --from-beginning%s\n", self, bootstrap, self, bootstrap, self, bootstrap)
 	fmt.Fprintf(c.stdout, "Any Kafka client: bootstrap server %s\n", b.KafkaAddr())
 	if b.HTTPAddr() != "" {
 		fmt.Fprintf(c.stdout, "Status page: http://%s/\n", b.HTTPAddr())
