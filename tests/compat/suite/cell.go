@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	cellTimeMax   = 90 * time.Second
+	cellTimeMax   = 150 * time.Second
 	outputKeptMax = 64 << 10 // bytes of a cell's output
 )
 

@@ -13,5 +13,7 @@ func clients() []Client {
 		},
 		pythonClients(),
 		nodeClients(),
+		goClients(),
+		strangers(),
 	)
 }

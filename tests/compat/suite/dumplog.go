@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"varve/protocol"
 	"varve/tiering"
 )
 
@@ -171,7 +172,7 @@ func topicID(ctx context.Context, e *Env) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return topics[e.Name].ID.String(), nil
+	return protocol.UUID(topics[e.Name].ID).String(), nil
 }
 
 func findObject(tier, topic string) (found string, err error) {

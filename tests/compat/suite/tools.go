@@ -7,13 +7,17 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
-const tools = "org.apache.kafka.tools."
+const (
+	tools        = "org.apache.kafka.tools."
+	toolsTimeMax = 5 * time.Minute // a cell is up to nine processes one after the other
+)
 
 // toolsClient are Apache Kafka's own command-line tools, as their scripts run them.
 func toolsClient() Client {
-	return Client{Name: "kafka-tools", Install: installKafka, Cases: []Case{
+	cases := []Case{
 		{Name: "topics", Run: toolTopics},
 		{Name: "configs", Run: toolConfigs},
 		{Name: "console", Run: toolConsole},
@@ -26,7 +30,11 @@ func toolsClient() Client {
 		{Name: "api-versions", Run: toolVersions},
 		{Name: "client-compatibility", Run: toolCompatibility},
 		{Name: "dump-log", Run: dumpLog, Last: true},
-	}}
+	}
+	for i := range cases {
+		cases[i].Limit = toolsTimeMax
+	}
+	return Client{Name: "kafka-tools", Install: installKafka, Cases: cases}
 }
 
 // tool runs one of the tools against the cell's broker.
@@ -218,6 +226,10 @@ func toolVersions(ctx context.Context, e *Env) error {
 }
 
 func toolCompatibility(ctx context.Context, e *Env) error {
+	// It reads the records of a single partition in order.
+	if _, err := tool(ctx, e, "", "TopicCommand", "--create", "--topic", e.Name, "--partitions", "1"); err != nil {
+		return err
+	}
 	_, err := tool(ctx, e, "", "ClientCompatibilityTest", "--topic", e.Name, "--num-cluster-nodes", "1", "--offsets-for-times-supported", "True",
 		"--cluster-id-supported", "True", "--expect-record-too-large-exception", "False", "--create-topics-supported", "True",
 		"--describe-acls-supported", "True", "--describe-configs-supported", "True", "--idempotent-producer-supported", "True")
