@@ -123,16 +123,11 @@ func (w *world) remove(t *topic) {
 		crash.Go(w.killer(30))
 	}
 	done := make(chan error, 1)
-	crash.Go(func() { done <- w.drop(t.name) })
-	select {
-	case err := <-done:
-		crash.Wait()
-		w.awake()
-		done <- err
-	case <-time.After(200 * time.Millisecond):
-		w.awake()
-		crash.Wait()
-	}
+	var asking sync.WaitGroup
+	asking.Go(func() { done <- w.drop(t.name) })
+	crash.Wait()
+	w.awake()
+	asking.Wait()
 	if err := <-done; err != nil {
 		w.t.Fatalf("delete: %v", err)
 	}
