@@ -51,29 +51,14 @@ func (c *Conn) sendfile(f protocol.SpanFile, off, n int64) error {
 	return nil
 }
 
-// cork makes the kernel hold back what does not fill a segment, until it is taken
-// off again.
-func (c *Conn) cork(on bool) error {
-	value := 0
-	if on {
-		value = 1
-	}
-	var serr error
-	err := c.raw.Control(func(sock uintptr) {
-		serr = unix.SetsockoptInt(int(sock), unix.IPPROTO_TCP, unix.TCP_CORK, value)
-	})
-	return errors.Join(err, serr)
-}
-
-// rawWrite makes one write call, and with wait as many as it takes until the
-// socket takes something.
-func (c *Conn) rawWrite(b []byte, flags int, wait bool) (n int, err error) {
+// tryWrite makes one write call that does not block.
+func (c *Conn) tryWrite(b []byte) (n int, err error) {
 	var serr error
 	err = c.raw.Write(func(sock uintptr) bool {
 		for {
-			n, serr = unix.SendmsgN(int(sock), b, nil, nil, flags|unix.MSG_NOSIGNAL)
+			n, serr = unix.SendmsgN(int(sock), b, nil, nil, unix.MSG_NOSIGNAL)
 			if !errors.Is(serr, unix.EINTR) {
-				return !wait || !errors.Is(serr, unix.EAGAIN)
+				return true
 			}
 		}
 	})
@@ -96,7 +81,7 @@ func (c *Conn) trySend(reply *Reply) bool {
 	if c.raw == nil || len(reply.Spans) > 1 || s.File != nil || len(s.Bytes) > maxAsyncInlineBytes || c.armWrite() != nil {
 		return false
 	}
-	n, err := c.rawWrite(s.Bytes, 0, false)
+	n, err := c.tryWrite(s.Bytes)
 	if err != nil { // no room, or a failure that the writer will meet again
 		return false
 	}

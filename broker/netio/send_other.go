@@ -10,7 +10,5 @@ func (c *Conn) canSendfile(protocol.SpanFile) bool { return false }
 
 func (c *Conn) sendfile(f protocol.SpanFile, off, n int64) error { return c.copyFile(f, off, n) }
 
-func (c *Conn) cork(bool) error { return nil }
-
 // trySend leaves all replies with bytes to the writer goroutine.
 func (c *Conn) trySend(reply *Reply) bool { return len(reply.Spans) == 0 }
