@@ -1,0 +1,97 @@
+package edge
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Case is one call.
+type Case struct {
+	Name string
+	// Kafka says what Apache Kafka answers and why, where that is not what varve answers.
+	Kafka string
+	// request makes the request, after whatever has to come before it.
+	request func(e *env) (kmsg.Request, error)
+	// raw is sent in place of a request: everything after the size.
+	raw []byte
+}
+
+// apiVersionsKey is the one key whose unknown versions are answered.
+const apiVersionsKey = 18
+
+// Result is what came of a Case.
+type Result struct {
+	Case
+	Request string // as text
+	Codes   string // of the answer; "closed" when the broker closed the connection, "no answer" when it said nothing; raw frames: "answered"
+}
+
+// Cases returns the list.
+func Cases() []Case {
+	var all []Case
+	for _, part := range [][]Case{
+		protocolCases(), metadataCases(), topicCases(), produceCases(), batchCases(), fetchCases(), sessionCases(), offsetCases(),
+		describeConfigCases(), topicConfigCases(), brokerConfigCases(), recordCases(), describeCases(),
+	} {
+		all = append(all, part...)
+	}
+	return all
+}
+
+// Run sends all cases to the broker at addr, which must be alone in its cluster and fresh.
+func Run(ctx context.Context, addr string) ([]Result, error) {
+	e := &env{ctx: ctx, addr: addr}
+	if err := e.setUp(); err != nil {
+		return nil, fmt.Errorf("set up: %w", err)
+	}
+	var out []Result
+	for _, c := range Cases() {
+		r, err := e.run(c)
+		if err != nil {
+			return out, fmt.Errorf("%s: %w", c.Name, err)
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+func (e *env) run(c Case) (r Result, err error) {
+	r.Case = c
+	if c.raw != nil {
+		r.Request = "raw " + hex.EncodeToString(c.raw)
+		body, err := e.exchange(c.raw)
+		switch {
+		case err == nil && len(body) >= 2 && c.raw[1] == apiVersionsKey:
+			r.Codes = fmt.Sprint(int16(body[0])<<8 | int16(body[1])) // of a version 0 body
+		case err == nil:
+			r.Codes = "answered"
+		default:
+			r.Codes = err.Error()
+		}
+		return r, nil
+	}
+	req, err := c.request(e)
+	if err != nil {
+		return r, err
+	}
+	r.Request = e.textOf(req)
+	resp, err := e.ask(req)
+	switch {
+	case err == nil:
+		r.Codes = codesOf(resp)
+	case errors.Is(err, errClosed):
+		r.Codes = "closed"
+	default:
+		return r, err
+	}
+	return r, nil
+}
+
+// plain is the request of a case that needs nothing before it.
+func plain(req kmsg.Request) func(*env) (kmsg.Request, error) {
+	return func(*env) (kmsg.Request, error) { return req, nil }
+}
