@@ -29,8 +29,9 @@ import (
 )
 
 var (
-	rounds  = flag.Int("chaos.rounds", 8, "rounds of faults for each store")
+	rounds  = flag.Int("chaos.rounds", 6, "rounds of faults for each store")
 	seed    = flag.Uint64("chaos.seed", 0, "seed of the faults; 0 takes one by the clock")
+	scheme  = flag.String("chaos.scheme", "s3", "client of the S3 server: s3 or minio")
 	verbose = flag.Bool("chaos.log", false, "show what the node logs")
 )
 
@@ -88,7 +89,11 @@ func newWorldIn(t *testing.T, s3 bool, data string) *world {
 		w.proxy = s3server.StartProxy(t, w.server)
 		w.env = w.server.Env()
 		of := func(endpoint string) string {
-			return fmt.Sprintf("s3://%s/deep?region=us-east-1&path-style=true&endpoint=%s", w.server.Bucket, url.QueryEscape(endpoint))
+			style := "region=us-east-1&path-style=true&"
+			if *scheme == "minio" {
+				style = ""
+			}
+			return fmt.Sprintf("%s://%s/deep?%sendpoint=%s", *scheme, w.server.Bucket, style, url.QueryEscape(endpoint))
 		}
 		w.tierURL, via = of(w.server.Endpoint), of(w.proxy.Endpoint)
 	}
