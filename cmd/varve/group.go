@@ -33,7 +33,7 @@ func groupCommand() *command {
 			},
 			groupResetCommand(),
 			{
-				name: "delete", args: "NAME... [--if-exists]", run: groupDelete,
+				name: "delete", args: "NAME... [--if-exists] [--format text|json]", run: groupDelete,
 				summary:  "Delete groups that have no members, with their offsets.",
 				examples: []string{"varve group delete readers"},
 			},
@@ -101,30 +101,32 @@ func explainGroup(name string, err error) string {
 func groupDelete(c *call) int {
 	client := addClientFlags(c.flags)
 	ifExists := c.flags.Bool("if-exists", false, "a group that is not there is no failure")
+	format := c.format()
 	names, code, done := c.parse(1, -1)
 	if done {
 		return code
 	}
+	if c.badFormat(*format) {
+		return c.wrong("--format is text or json")
+	}
 	return c.withAdmin(client, func(ctx context.Context, admin *kadm.Client) int {
 		deleted, err := admin.DeleteGroups(ctx, names...)
-		if err != nil && len(deleted) == 0 {
-			return c.failed("%s", explain(err, ""))
-		}
 		code := exitOK
+		if err != nil {
+			code = c.failed("%s", explain(err, ""))
+		}
+		rows := []deletedRow{}
 		for _, d := range deleted.Sorted() {
 			switch {
 			case d.Err == nil:
-				fmt.Fprintf(c.stdout, "deleted group %s\n", d.Group)
+				rows = append(rows, deletedRow{d.Group, true})
 			case errors.Is(d.Err, kerr.GroupIDNotFound) && *ifExists:
-				fmt.Fprintf(c.stdout, "group %s is not there\n", d.Group)
+				rows = append(rows, deletedRow{d.Group, false})
 			default:
 				code = c.failed("%s", explainGroup(d.Group, d.Err))
 			}
 		}
-		if err != nil {
-			code = c.failed("%s", explain(err, ""))
-		}
-		return code
+		return max(code, c.printDeleted("group", *format, rows))
 	})
 }
 

@@ -194,6 +194,13 @@ func TestTopicsOfARunningNode(t *testing.T) {
 	if code, out, errs := tool("topic", "delete", "hello", "nothing", "--if-exists"); code != 0 || !strings.Contains(out, "deleted topic hello") || !strings.Contains(out, "topic nothing is not there") {
 		t.Error(code, out, errs)
 	}
+	for _, tc := range []struct{ args, want string }{
+		{"create more --if-not-exists", `"created": true`}, {"create more --if-not-exists", `"created": false`}, {"delete more", `"deleted": true`}, {"delete more --if-exists", `"deleted": false`},
+	} {
+		if code, out, errs := tool(append(strings.Fields("topic "+tc.args), "--format", "json")...); code != 0 || !strings.Contains(out, tc.want) {
+			t.Error(tc.args, code, out, errs)
+		}
+	}
 	if code := n.stop(); code != exitOK {
 		t.Errorf("drained with exit %d\n%s", code, n.logs)
 	}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -24,7 +22,7 @@ func topicCommand() *command {
 		},
 		sub: []*command{
 			{
-				name: "create", args: "NAME [--partitions N] [--replication-factor N] [--config KEY=VALUE]... [--if-not-exists]", run: topicCreate,
+				name: "create", args: "NAME [--partitions N] [--replication-factor N] [--config KEY=VALUE]... [--if-not-exists] [--format text|json]", run: topicCreate,
 				summary: "Create a topic. Without numbers the broker's num.partitions and default.replication.factor hold.",
 				examples: []string{
 					"varve topic create hello --partitions 3",
@@ -43,7 +41,7 @@ func topicCommand() *command {
 			},
 			topicAlterCommand(),
 			{
-				name: "delete", args: "NAME... [--if-exists]", run: topicDelete,
+				name: "delete", args: "NAME... [--if-exists] [--format text|json]", run: topicDelete,
 				summary:  "Delete topics with all their records, in the tier too.",
 				examples: []string{"varve topic delete hello"},
 			},
@@ -56,11 +54,15 @@ func topicCreate(c *call) int {
 	partitions := c.flags.Int("partitions", -1, "number of partitions `N`; -1 is the broker's default")
 	replicas := c.flags.Int("replication-factor", -1, "number of replicas `N` of each partition; -1 is the broker's default")
 	ifNotExists := c.flags.Bool("if-not-exists", false, "a topic of this name that is there already is no failure")
+	format := c.format()
 	var configs repeated
 	c.flags.Var(&configs, "config", "a topic configuration, as `KEY=VALUE`; may be repeated")
 	args, code, done := c.parse(1, 1)
 	if done {
 		return code
+	}
+	if c.badFormat(*format) {
+		return c.wrong("--format is text or json")
 	}
 	values := map[string]*string{}
 	for _, kv := range configs {
@@ -76,6 +78,13 @@ func topicCreate(c *call) int {
 	name := args[0]
 	return c.withAdmin(client, func(ctx context.Context, admin *kadm.Client) int {
 		res, err := admin.CreateTopic(ctx, int32(*partitions), int16(*replicas), values, name)
+		if *format == "json" && (err == nil || errors.Is(err, kerr.TopicAlreadyExists) && *ifNotExists) {
+			row := createdTopic{Name: name, Created: err == nil}
+			if row.Created {
+				row.Partitions, row.Replicas = res.NumPartitions, res.ReplicationFactor
+			}
+			return c.printJSON(row)
+		}
 		if errors.Is(err, kerr.TopicAlreadyExists) && *ifNotExists {
 			fmt.Fprintf(c.stdout, "topic %s is there already\n", name)
 			return exitOK
@@ -86,6 +95,13 @@ func topicCreate(c *call) int {
 		fmt.Fprintf(c.stdout, "created topic %s: %d partitions, %d replicas each\n", name, res.NumPartitions, res.ReplicationFactor)
 		return exitOK
 	})
+}
+
+type createdTopic struct {
+	Name       string `json:"name"`
+	Created    bool   `json:"created"`              // false: it was there
+	Partitions int32  `json:"partitions,omitempty"` // of a new topic
+	Replicas   int16  `json:"replicas,omitempty"`
 }
 
 type topicRow struct {
@@ -134,9 +150,13 @@ func topicList(c *call) int {
 func topicDelete(c *call) int {
 	client := addClientFlags(c.flags)
 	ifExists := c.flags.Bool("if-exists", false, "a topic that is not there is no failure")
+	format := c.format()
 	names, code, done := c.parse(1, -1)
 	if done {
 		return code
+	}
+	if c.badFormat(*format) {
+		return c.wrong("--format is text or json")
 	}
 	return c.withAdmin(client, func(ctx context.Context, admin *kadm.Client) int {
 		res, err := admin.DeleteTopics(ctx, names...)
@@ -144,17 +164,37 @@ func topicDelete(c *call) int {
 			return c.failed("%s", explain(err, ""))
 		}
 		code := exitOK
-		for _, name := range slices.Sorted(maps.Keys(res)) {
+		rows := []deletedRow{}
+		for _, name := range sortedKeys(res) {
 			r := res[name]
 			switch {
 			case r.Err == nil:
-				fmt.Fprintf(c.stdout, "deleted topic %s\n", name)
+				rows = append(rows, deletedRow{name, true})
 			case errors.Is(r.Err, kerr.UnknownTopicOrPartition) && *ifExists:
-				fmt.Fprintf(c.stdout, "topic %s is not there\n", name)
+				rows = append(rows, deletedRow{name, false})
 			default:
 				code = c.failed("%s: %s", name, explain(r.Err, r.ErrMessage))
 			}
 		}
-		return code
+		return max(code, c.printDeleted("topic", *format, rows))
 	})
+}
+
+type deletedRow struct {
+	Name    string `json:"name"`
+	Deleted bool   `json:"deleted"` // false: it was not there
+}
+
+func (c *call) printDeleted(what, format string, rows []deletedRow) int {
+	if format == "json" {
+		return c.printJSON(rows)
+	}
+	for _, r := range rows {
+		if r.Deleted {
+			fmt.Fprintf(c.stdout, "deleted %s %s\n", what, r.Name)
+			continue
+		}
+		fmt.Fprintf(c.stdout, "%s %s is not there\n", what, r.Name)
+	}
+	return exitOK
 }
