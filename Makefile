@@ -56,6 +56,11 @@ fuzz: ## run each fuzz target for FUZZTIME
 bench: build ## hot reads beside a bare sendfile loop, produce beside a bare receive+CRC+pwrite loop
 	$(GO) run ./tests/bench -varve $(VARVE) $(BENCHFLAGS)
 
+# A JDK, Maven, Node.js and Python, and the registries that their clients come from; what is fetched stays in .cache/compat.
+COMPATFLAGS ?= -peer
+compat: ## the table client x case on varve and on Apache Kafka beside it (COMPATFLAGS='-fast' for varve's fast half)
+	$(GO) run ./tests/compat/suite $(COMPATFLAGS)
+
 proto: ## regenerate the protobuf code (needs protoc)
 	@mkdir -p $(TOOLS)
 	GOBIN=$(TOOLS) $(GO) install google.golang.org/protobuf/cmd/protoc-gen-go@$(PROTOC_GEN_VERSION)

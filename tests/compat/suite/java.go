@@ -11,7 +11,7 @@ var javaCases = []string{
 	"by-time", "from-middle", "transaction",
 	"group-resume", "group-range", "group-sticky", "group-cooperative", "group-static", "group-crash", "group-metadata",
 	"group-consumer",
-	"admin-topics", "admin-topic-errors", "admin-configs", "admin-broker-configs", "admin-offsets", "admin-groups",
+	"admin-topics", "admin-topic-errors", "admin-configs", "admin-compacted", "admin-broker-configs", "admin-offsets", "admin-groups",
 	"admin-records", "admin-logdirs", "admin-cluster", "admin-quotas",
 }
 

@@ -17,6 +17,8 @@ import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.InvalidRecordException;
 import org.apache.kafka.common.TopicCollection;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.Uuid;
@@ -38,6 +40,7 @@ final class Admins {
                 case "admin-topics" -> topics(a);
                 case "admin-topic-errors" -> topicErrors(a);
                 case "admin-configs" -> configs(a);
+                case "admin-compacted" -> compacted(a);
                 case "admin-broker-configs" -> brokerConfigs(a);
                 case "admin-offsets" -> offsets(a);
                 case "admin-groups" -> groups(a);
@@ -111,7 +114,8 @@ final class Admins {
     }
 
     private static void configs(Admin a) throws Exception {
-        a.createTopics(List.of(new NewTopic(NAME, 1, (short) 1))).all().get();
+        // A tiered topic cannot be compacted, on either broker; varve tiers by default.
+        a.createTopics(List.of(new NewTopic(NAME, 1, (short) 1).configs(Map.of("remote.storage.enable", "false")))).all().get();
         Compat.await("listed", () -> a.listTopics().names().get().contains(NAME));
         ConfigResource r = new ConfigResource(ConfigResource.Type.TOPIC, NAME);
         ConfigEntry e = configOf(a, r).get("retention.ms");
@@ -136,6 +140,18 @@ final class Admins {
             });
         } catch (AssertionError e) {
             throw new AssertionError("want " + value + " from " + source + ", have " + last[0], e);
+        }
+    }
+
+    /** What Connect, Streams and schema registries make at their first start. */
+    private static void compacted(Admin a) throws Exception {
+        a.createTopics(List.of(new NewTopic(NAME, 1, (short) 1).configs(Map.of("cleanup.policy", "compact", "min.insync.replicas", "1")))).all().get();
+        Compat.await("listed", () -> a.listTopics().names().get().contains(NAME));
+        ConfigResource r = new ConfigResource(ConfigResource.Type.TOPIC, NAME);
+        reads(a, r, "cleanup.policy", "compact", ConfigEntry.ConfigSource.DYNAMIC_TOPIC_CONFIG);
+        try (var p = Compat.producer(Map.of())) {
+            p.send(new ProducerRecord<>(NAME, Compat.bytes("k"), Compat.bytes("v"))).get();
+            refused(InvalidRecordException.class, () -> p.send(new ProducerRecord<>(NAME, null, Compat.bytes("no key"))).get());
         }
     }
 
