@@ -74,6 +74,7 @@ const (
 	maxStuckTasks    = 16 // given-up tasks that may still be out there
 	maxUploadsInTask = 8  // segments in a row before other partitions have their turn
 	shutdownWait     = 5 * time.Second
+	lastJournalWait  = 2 * time.Second
 )
 
 // New returns a Manager. It empties the cache file; nothing else is touched before
@@ -202,7 +203,7 @@ func (m *Manager) waitTasks(tasks *sync.WaitGroup) {
 // lastJournal writes what the outbox still holds, so that a node which was stopped in order, and then lost its disk, is in
 // the bucket whole.
 func (m *Manager) lastJournal(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownWait)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastJournalWait)
 	defer cancel()
 	m.note(&m.journalErr, m.journalAll(ctx))
 }
