@@ -40,9 +40,10 @@ func (s *Store) SegmentReplace(ctx context.Context, old []protocol.UUID, seg Rem
 }
 
 // SegmentsDelete moves segments of one partition to DELETE_STARTED: all of them or, with an error, none. FINISHED ones must lie wholly
-// below log start. Ids without a row or already in DELETE_STARTED are passed over. The epoch is not looked at when the topic is gone.
+// below log start. Ids that are in DELETE_STARTED already are passed over. The epoch is not looked at when the topic is gone.
 //
-// Errors: FencedLeaderEpoch; InvalidRequest when a FINISHED segment holds readable offsets or there are more than MaxSegmentIDs ids;
+// Errors: FencedLeaderEpoch; InvalidRequest when a FINISHED segment holds readable offsets, for ids without a row, or when there are
+// more than MaxSegmentIDs;
 // ThrottlingQuotaExceeded when the journal outbox is full.
 func (s *Store) SegmentsDelete(ctx context.Context, topic protocol.UUID, partition, leaderEpoch int32, ids []protocol.UUID) error {
 	_, err := s.Propose(ctx, &metapb.Command{Body: &metapb.Command_SegmentsDelete{SegmentsDelete: &metapb.SegmentsDelete{
