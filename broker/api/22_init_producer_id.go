@@ -16,10 +16,10 @@ import (
 // before: Kafka's TransactionCoordinator does the same, idempotent producers bump
 // their epoch on their own. An id without an epoch, or the reverse, is
 // InvalidRequest, as is an empty transactional id. A transactional id is
-// NotCoordinator: no broker of this cluster coordinates transactions, and the
-// FindCoordinator that clients then turn to is not advertised, which they tell
-// their user as an unsupported feature instead of trying for ever. When no new
-// block of ids is to be had, CoordinatorLoadInProgress makes clients retry.
+// NotCoordinator: no broker of this cluster coordinates transactions, and
+// FindCoordinator, to which clients then turn, says InvalidRequest, which they
+// tell their user instead of trying for ever. When no new block of ids is to be
+// had, CoordinatorLoadInProgress makes clients retry.
 func (d *Dispatcher) initProducerID(c call, req *kmsg.InitProducerIDRequest) kmsg.Response {
 	resp := kmsg.NewPtrInitProducerIDResponse()
 	resp.ProducerID, resp.ProducerEpoch = -1, -1

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"varve/tests/node"
@@ -72,5 +73,35 @@ func TestKcatTombstoneAndLarge(t *testing.T) {
 	kcat(t, n, "", "-P", "-t", "large", "-p", "0", big)
 	if out := kcat(t, n, "", "-C", "-t", "large", "-p", "0", "-o", "beginning", "-e", "-q", "-f", "%s"); out != string(want) {
 		t.Fatalf("large record: %d bytes, want %d", len(out), len(want))
+	}
+}
+
+// TestKcatGroup: two librdkafka consumers share a topic, leave, and a third one finds that all is committed.
+func TestKcatGroup(t *testing.T) {
+	n := node.StartT(t, node.Options{Data: t.TempDir(), Args: []string{"--set", "listeners=PLAINTEXT://127.0.0.1:0",
+		"--set", "varve.http.listen=", "--set", "num.partitions=4", "--set", "group.initial.rebalance.delay.ms=500"}})
+	var in strings.Builder
+	for i := range 2000 {
+		fmt.Fprintf(&in, "k%d:v%d\n", i, i)
+	}
+	kcat(t, n, in.String(), "-P", "-t", "shared", "-K:")
+	for _, strategy := range []string{"range", "cooperative-sticky"} {
+		args := []string{"-X", "partition.assignment.strategy=" + strategy, "-X", "session.timeout.ms=6000", "-X", "auto.offset.reset=earliest", "-e", "-q", "-f", "%s\n", "-G", "g-" + strategy, "shared"}
+		outs := make([]string, 2)
+		var both sync.WaitGroup
+		for i := range outs {
+			both.Go(func() { outs[i] = kcat(t, n, "", args...) })
+		}
+		both.Wait()
+		seen := map[string]bool{}
+		for _, line := range strings.Fields(outs[0] + outs[1]) {
+			seen[line] = true
+		}
+		if len(seen) != 2000 {
+			t.Errorf("%s: %d of 2000 records consumed", strategy, len(seen))
+		}
+		if again := kcat(t, n, "", args...); again != "" {
+			t.Errorf("%s: consumed again after a commit: %d bytes", strategy, len(again))
+		}
 	}
 }
