@@ -19,6 +19,7 @@ import (
 const (
 	defaultBootstrap = "127.0.0.1:9092"
 	dialTimeoutMs    = 3_000
+	answerTimeoutMs  = 10_000 // whoever takes the connection also answers by then
 )
 
 // clientFlags are the flags of those commands that talk to a broker as a client.
@@ -48,8 +49,11 @@ func (c *call) withAdmin(f *clientFlags, fn func(ctx context.Context, admin *kad
 
 // connect returns a client of a broker that answers, or nil and the exit code.
 func (c *call) connect(ctx context.Context, f *clientFlags, opts ...kgo.Opt) (*kgo.Client, int) {
-	seeds := strings.Split(*f.bootstrap, ",")
-	ctx, cancel := context.WithTimeout(ctx, *f.timeout)
+	seeds, err := bootstrapSeeds(*f.bootstrap)
+	if err != nil {
+		return nil, c.wrong("--bootstrap-server: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, min(*f.timeout, answerTimeoutMs*time.Millisecond))
 	defer cancel()
 	if err := reachable(ctx, seeds); err != nil {
 		return nil, c.failed("no broker answers at %s (%v): start one with `varve server`, or name another with --bootstrap-server", *f.bootstrap, err)
@@ -58,7 +62,30 @@ func (c *call) connect(ctx context.Context, f *clientFlags, opts ...kgo.Opt) (*k
 	if err != nil {
 		return nil, c.wrong("%v", err)
 	}
+	if err := client.Ping(ctx); err != nil {
+		client.Close()
+		return nil, c.failed("%s takes connections but does not answer as a Kafka broker does (%s): is it the right port?", *f.bootstrap, explain(err, ""))
+	}
 	return client, exitOK
+}
+
+// bootstrapSeeds reads HOST:PORT,...; the port is Kafka's where there is none.
+func bootstrapSeeds(list string) (seeds []string, err error) {
+	for _, seed := range strings.Split(list, ",") {
+		seed = strings.TrimSpace(seed)
+		if !strings.Contains(seed[strings.LastIndexByte(seed, ']')+1:], ":") {
+			seed = net.JoinHostPort(strings.Trim(seed, "[]"), "9092")
+		}
+		host, port, err := net.SplitHostPort(seed)
+		if err != nil || host == "" {
+			return nil, fmt.Errorf("%q is not of the form HOST:PORT,...", list)
+		}
+		if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+			return nil, fmt.Errorf("%q: port %s is not between 0 and 65535", list, port)
+		}
+		seeds = append(seeds, seed)
+	}
+	return seeds, nil
 }
 
 // knownTopics returns what the cluster says of the topics. One that is not there is told, and what to do.
