@@ -327,6 +327,26 @@ func TestSessionsThatWaitMissNothing(t *testing.T) {
 	}
 }
 
+// Sessions read from the tier too, and go on in the local log.
+func TestSessionsReadTheTier(t *testing.T) {
+	n, _, _ := coldNode(t, newMemTier())
+	r := newReader(t, n)
+	r.add("a", 0, 0)
+	for range 20 {
+		req := fetchReq("", 0)
+		req.MaxBytes = 1
+		r.fetch(req)
+	}
+	for _, p := range r.parts {
+		if len(p.got) != 10 || p.got[9] != (kv{9, "j"}) {
+			t.Fatalf("%v", p.got)
+		}
+	}
+	if got := r.fetch(fetchReq("", 0)); got != 0 {
+		t.Fatalf("%d partitions although there is nothing new", got)
+	}
+}
+
 func BenchmarkSessionOfManyPartitions(b *testing.B) {
 	const parts = 2000
 	n, bk := newNode(b, nodeOptions{})
