@@ -59,6 +59,9 @@ func TestTopicThatCannotBeCreated(t *testing.T) {
 	if _, err := r.c.Locate(t.Context(), "g"); err != protocol.CoordinatorNotAvailable {
 		t.Errorf("%v", err)
 	}
+	if r.events.Count("group_topic_not_created") != 1 {
+		t.Error("nobody is told")
+	}
 }
 
 func TestGroupThroughALeaderChange(t *testing.T) {

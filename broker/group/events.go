@@ -79,6 +79,18 @@ func (e StoreFailed) Attrs() []slog.Attr {
 	return []slog.Attr{slog.String("group", e.Group), slog.String("doing", e.Doing), slog.String("error", e.Code.Error())}
 }
 
+// TopicNotCreated says that OffsetsTopic could not be made: no group can be coordinated.
+type TopicNotCreated struct{ Err error }
+
+// Name implements event.Event.
+func (TopicNotCreated) Name() string { return "group_topic_not_created" }
+
+// Level implements event.Event.
+func (TopicNotCreated) Level() slog.Level { return slog.LevelWarn }
+
+// Attrs implements event.Event.
+func (e TopicNotCreated) Attrs() []slog.Attr { return []slog.Attr{slog.String("error", e.Err.Error())} }
+
 // PartitionLoaded says that this broker coordinates the groups of a partition.
 type PartitionLoaded struct {
 	Partition, LeaderEpoch int32

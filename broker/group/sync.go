@@ -36,10 +36,10 @@ func (m *Machine) sync(r *Request, req *kmsg.SyncGroupRequest) {
 
 func checkSync(g *group, req *kmsg.SyncGroupRequest) protocol.ErrorCode {
 	switch {
-	case req.Group == "":
-		return protocol.InvalidGroupID
 	case req.Version >= protocolNamed && (req.ProtocolType == nil || req.Protocol == nil):
 		return protocol.InconsistentGroupProtocol
+	case req.Group == "":
+		return protocol.InvalidGroupID
 	case g == nil || g.state == Empty:
 		return protocol.UnknownMemberID
 	}

@@ -51,7 +51,8 @@ func (c *Coordinator) shardOf(group string) (*shard, protocol.ErrorCode) {
 func (c *Coordinator) Locate(ctx context.Context, group string) (node int32, err protocol.ErrorCode) {
 	t, ok := c.o.Meta.Image().Topic(OffsetsTopic)
 	if !ok {
-		if c.create(ctx) != nil {
+		if err := c.create(ctx); err != nil {
+			c.o.Events.Emit(TopicNotCreated{Err: err})
 			return -1, protocol.CoordinatorNotAvailable
 		}
 		if t, ok = c.o.Meta.Image().Topic(OffsetsTopic); !ok {
