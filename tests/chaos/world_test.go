@@ -29,7 +29,7 @@ import (
 )
 
 var (
-	rounds  = flag.Int("chaos.rounds", 6, "rounds of faults for each store")
+	rounds  = flag.Int("chaos.rounds", 5, "rounds of faults for each store")
 	seed    = flag.Uint64("chaos.seed", 0, "seed of the faults; 0 takes one by the clock")
 	scheme  = flag.String("chaos.scheme", "s3", "client of the S3 server: s3 or minio")
 	verbose = flag.Bool("chaos.log", false, "show what the node logs")
