@@ -31,7 +31,7 @@ type clientFlags struct {
 func addClientFlags(fs *flag.FlagSet) *clientFlags {
 	return &clientFlags{
 		bootstrap: fs.String("bootstrap-server", defaultBootstrap, "brokers to ask first, as `HOST:PORT,...`"),
-		timeout:   fs.Duration("timeout", 15*time.Second, "give up after this `TIME`"),
+		timeout:   fs.Duration("timeout", 15*time.Second, "give up when the broker has not answered for this `TIME`"),
 	}
 }
 

@@ -17,6 +17,7 @@ type command struct {
 	name     string
 	args     string // what follows the name in the usage line
 	summary  string
+	notes    []string // lines of two columns, apart by a tab, that explain what flags cannot
 	examples []string
 	run      func(c *call) int
 	sub      []*command
@@ -97,6 +98,7 @@ func (c *call) helpFor(words []string) int {
 func (c *call) help(w io.Writer) {
 	if c.cmd.run != nil {
 		fmt.Fprintf(w, "Usage: %s %s\n\n%s\n", c.path, c.cmd.args, wrap(c.cmd.summary))
+		c.helpNotes(w)
 		c.helpFlags(w)
 	} else {
 		fmt.Fprintf(w, "Usage: %s COMMAND\n\n%s\n\nCommands:\n", c.path, wrap(c.cmd.summary))
@@ -110,6 +112,18 @@ func (c *call) help(w io.Writer) {
 	if len(c.cmd.examples) > 0 {
 		fmt.Fprintf(w, "\nExamples:\n  %s\n", strings.Join(c.cmd.examples, "\n  "))
 	}
+}
+
+func (c *call) helpNotes(w io.Writer) {
+	if len(c.cmd.notes) == 0 {
+		return
+	}
+	fmt.Fprint(w, "\nFormats:\n")
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, note := range c.cmd.notes {
+		fmt.Fprintf(tw, "  %s\n", note)
+	}
+	_ = tw.Flush()
 }
 
 // wrap breaks text into lines of at most 100 characters where words allow it.

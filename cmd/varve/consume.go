@@ -29,11 +29,16 @@ func consumeCommand() *command {
 		name: "consume",
 		args: "TOPIC... [--from-beginning | --offset O | --from-time TIME | --group G] [--until-end | --count N] [--format text|json|hex|base64|raw] [FLAG]...",
 		summary: "Read records and print them, one a line, until Ctrl-C. Without saying where to begin it shows what is written from now on. " +
-			"Formats: text, the value, or the fields of --print; hex and base64, the same in that notation; " +
-			"json, an object a line with topic, partition, offset, timestamp (milliseconds since 1970), key, value and headers, where bytes that are no text stand in keyBase64 and valueBase64; " +
-			"raw, the values as they are with nothing between. " +
 			"With --group the group's offsets decide where to begin, records count as read once they are printed, and the group is left at the end. " +
 			"It exits with 0 when it was told to end or has read all it was asked for, with 1 if fewer than --count came.",
+		notes: []string{
+			"text\tthe value, or the fields of --print",
+			"hex, base64\tthe same in that notation",
+			"json\t" + `{"topic":"t","partition":0,"offset":7,"timestamp":1767225600000,"key":"k","value":"v","headers":[{"key":"h","value":"x"}]}`,
+			"\tTimestamps are milliseconds; null is null; bytes that are no text stand in keyBase64 and valueBase64. produce",
+			"\t--format json reads it back byte for byte.",
+			"raw\tthe values as they are, with nothing between",
+		},
 		examples: []string{
 			"varve consume hello --from-beginning",
 			"varve consume hello --from-beginning --until-end --format json",
@@ -75,12 +80,12 @@ func addConsumeFlags(c *call) *consumeFlags {
 		idleMs:        c.flags.Int64("timeout-ms", 0, "end when no record has come for `MS` milliseconds, in a group once it gave out partitions; 0 is never"),
 		format:        c.flags.String("format", formatText, "`FORMAT` of the output: text, json, hex, base64 or raw"),
 		fields:        c.flags.String("print", "value", "`FIELDS` of a line, in this order: "+strings.Join(recordFields, ",")),
-		separator:     c.flags.String("separator", `\t`, "what stands between fields"),
-		keySeparator:  c.flags.String("key-separator", "", "print key and value with this between them"),
+		separator:     c.flags.String("separator", `\t`, "`SEP` between fields; \\t is a tab"),
+		keySeparator:  c.flags.String("key-separator", "", "print key and value with `SEP` between them"),
 		nullMarker:    c.flags.String("null-marker", "null", "`TEXT` for a key or value that is null"),
 		isolation:     c.flags.String("isolation-level", "read_uncommitted", "`LEVEL`: read_uncommitted, or read_committed to leave out open and aborted transactions"),
 	}
-	c.flags.Int64Var(f.count, "max-messages", 0, "Kafka's name for --count")
+	c.flags.Int64Var(f.count, "max-messages", 0, "`N`, Kafka's name for --count")
 	c.flags.Var(&f.topics, "topic", "`NAME` of a topic, if it does not stand by itself")
 	return f
 }

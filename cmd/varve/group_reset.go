@@ -75,7 +75,7 @@ func addResetFlags(c *call) *resetFlags {
 		allTopics: c.flags.Bool("all-topics", false, "all partitions for which the group has committed an offset"),
 		execute:   c.flags.Bool("execute", false, "do it"),
 		dryRun:    c.flags.Bool("dry-run", false, "only show the plan, which is the default"),
-		export:    c.flags.Bool("export", false, "print the plan as `topic,partition,offset` lines, and change nothing"),
+		export:    c.flags.Bool("export", false, "print the plan as lines for --from-file, and change nothing"),
 		format:    c.format(),
 		toOffset:  c.flags.Int64("to-offset", 0, "to the offset `N`"),
 		shiftBy:   c.flags.Int64("shift-by", 0, "by `N` records: forwards, or backwards when negative"),
@@ -83,7 +83,7 @@ func addResetFlags(c *call) *resetFlags {
 		duration:  c.flags.String("by-duration", "", "to the first record of the last `DURATION`: 90m, 7d, P1DT2H"),
 		fromFile:  c.flags.String("from-file", "", "to the offsets in the CSV file `FILE`; - is the standard input"),
 	}
-	c.flags.StringVar(f.datetime, "to-time", "", "short for --to-datetime")
+	c.flags.StringVar(f.datetime, "to-time", "", "`TIME`, short for --to-datetime")
 	for name, usage := range map[string]string{
 		"to-earliest": "to the first record", "to-latest": "to the end", "to-current": "to what is committed, or the end where nothing is: for --export",
 	} {

@@ -29,13 +29,16 @@ func produceCommand() *command {
 	return &command{
 		name: "produce",
 		args: "TOPIC [--file FILE] [--format text|json|hex|base64|raw] [--key-separator SEP] [FLAG]...",
-		summary: "Write records to a topic, from a file or the standard input, one a line. Formats: " +
-			"text, a line is the value, or key and value with --key-separator; " +
-			"hex and base64, the same in that notation; " +
-			`json, an object a line, {"key":"k","value":"v","headers":[{"key":"h","value":"x"}],"timestamp":1767225600000,"partition":0}, in which only the value must be there; ` +
-			`a value that is an object, array, number or truth value stands for its JSON text, null for none, and keyBase64 and valueBase64 carry bytes that are no text; it is what consume --format json writes; ` +
-			"raw, the whole input is one value. " +
-			"A line ends with \\n or \\r\\n. It exits with 0 only if the broker has acknowledged every record.",
+		summary: "Write records to a topic, from a file or the standard input, one a line. A line ends with \\n or \\r\\n. " +
+			"It exits with 0 only if the broker has acknowledged every record; what was read before Ctrl-C is still written.",
+		notes: []string{
+			"text\tthe line is the value; with --key-separator what stands before its first occurrence is the key",
+			"hex, base64\tthe same, key and value in that notation",
+			"json\t" + `{"key":"k","value":"v","headers":[{"key":"h","value":"x"}],"timestamp":1767225600000,"partition":0}`,
+			"\tOnly the value must be there; null is a tombstone. A value that is an object, array, number or truth value stands",
+			"\tfor its JSON text. keyBase64 and valueBase64 carry bytes that are no text. It is what consume --format json writes.",
+			"raw\tthe whole input is one value",
+		},
 		examples: []string{
 			"printf 'one\\ntwo\\n' | varve produce hello",
 			"printf 'k1:v1\\nk2:v2\\n' | varve produce hello --key-separator : --header source=shell",
@@ -68,20 +71,20 @@ func addProduceFlags(c *call) *produceFlags {
 		topic:      c.flags.String("topic", "", "`NAME` of the topic, if it does not stand by itself"),
 		file:       c.flags.String("file", "", "`FILE` to read instead of the standard input"),
 		format:     c.flags.String("format", formatText, "`FORMAT` of the input: text, json, hex, base64 or raw"),
-		separator:  c.flags.String("key-separator", "", "what stands between key and value in a line; \\t is a tab; without it a line is all value"),
+		separator:  c.flags.String("key-separator", "", "`SEP` between key and value in a line; \\t is a tab; without it a line is all value"),
 		nullMarker: c.flags.String("null-marker", "", "`TEXT` that stands for null as a key or value in a line"),
 		key:        c.flags.String("key", "", "`KEY` of records for which the input names none"),
-		acks:       c.flags.String("acks", "all", "whose acknowledgement to wait for: `all`, 1 (the leader) or 0 (nobody)"),
+		acks:       c.flags.String("acks", "all", "whose acknowledgement to wait for: all, 1 (the leader) or 0 (nobody); as `ACKS`"),
 		codec:      c.flags.String("compression-codec", "none", "`CODEC` of batches: none, gzip, snappy, lz4 or zstd"),
 		timestamp:  c.flags.String("timestamp", "", "`TIME` of the records: RFC 3339, milliseconds since 1970, or how long ago; by default now"),
-		report:     c.flags.String("report", "text", "how the result is told: `text`, json or none"),
+		report:     c.flags.String("report", "text", "how the result is told, as `FORMAT`: text, json or none"),
 		partition:  c.flags.Int("partition", -1, "partition `N` of records for which the input names none; -1 goes by key as Kafka does"),
 		maxBytes:   c.flags.Int("max-message-bytes", defaultMessageBytes, "largest record and batch, in bytes `N`"),
 		tombstone:  c.flags.Bool("tombstone", false, "write one record with the key of --key and a null value; no input is read"),
 		create:     c.flags.Bool("create", false, "let the broker create the topic if it is not there"),
 	}
-	c.flags.StringVar(f.codec, "compression", "none", "short for --compression-codec")
-	c.flags.StringVar(f.acks, "request-required-acks", "all", "Kafka's name for --acks")
+	c.flags.StringVar(f.codec, "compression", "none", "`CODEC`, short for --compression-codec")
+	c.flags.StringVar(f.acks, "request-required-acks", "all", "`ACKS`, Kafka's name for --acks")
 	c.flags.Var(&f.headers, "header", "a header of every record, as `KEY=VALUE`; may be repeated")
 	return f
 }

@@ -207,7 +207,10 @@ func TestConsumeFollows(t *testing.T) {
 	if out := s.read("live", "--from-time", "2026-01-15"); out != "young\n" {
 		t.Errorf("%q", out)
 	}
-	if out := s.want(exitOK, "", "consume", "live", "--from-beginning", "--count", "2", "--print", "value"); len(out) != len("old\nyoung\n") {
+	if out := s.read("live", "--from-beginning", "--isolation-level", "read_committed"); len(out) != len("old\nyoung\n") {
+		t.Errorf("%q", out)
+	}
+	if out := s.want(exitOK, "", "consume", "--topic", "live", "--offset", "earliest", "--max-messages", "2"); len(out) != len("old\nyoung\n") {
 		t.Errorf("%q", out)
 	}
 	if out := s.want(exitOK, "", "consume", "live", "--from-beginning", "--timeout-ms", "700"); len(out) != len("old\nyoung\n") {

@@ -38,7 +38,7 @@ func topicAlter(c *call) int {
 	format := c.format()
 	var sets, deletes repeated
 	c.flags.Var(&sets, "config", "set a topic configuration, as `KEY=VALUE`; may be repeated")
-	c.flags.Var(&sets, "add-config", "Kafka's name for --config")
+	c.flags.Var(&sets, "add-config", "`KEY=VALUE`, Kafka's name for --config")
 	c.flags.Var(&deletes, "delete-config", "give the configuration `KEY` its default again; may be repeated")
 	args, code, done := c.parse(1, 1)
 	if done {
