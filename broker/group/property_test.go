@@ -15,14 +15,13 @@ import (
 
 // storm sends random requests to a machine, with appends that are slow and sometimes fail.
 type storm struct {
-	t        *rapid.T
-	m        *Machine
-	now      time.Time
-	log      []Record
-	held     []Append
-	asked    map[string]bool // tickets; true once answered
-	ids      []string        // that were given out
-	restarts int
+	t     *rapid.T
+	m     *Machine
+	now   time.Time
+	log   []Record
+	held  []Append
+	asked map[string]bool // tickets; true once answered
+	ids   []string        // that were given out
 }
 
 func newStorm(t *rapid.T) *storm {
