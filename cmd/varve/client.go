@@ -78,7 +78,7 @@ func bootstrapSeeds(list string) (seeds []string, err error) {
 		}
 		host, port, err := net.SplitHostPort(seed)
 		if err != nil || host == "" {
-			return nil, fmt.Errorf("%q is not of the form HOST:PORT,...", list)
+			return nil, fmt.Errorf("%q is no list of HOST:PORT, apart by commas", list)
 		}
 		if _, err := strconv.ParseUint(port, 10, 16); err != nil {
 			return nil, fmt.Errorf("%q: port %s is not between 0 and 65535", list, port)
