@@ -71,7 +71,7 @@ func suite(ctx context.Context, o options) error {
 	var table Table
 	for _, start := range brokers(o) {
 		if err := onBroker(ctx, o, start, scratch, chosen, &table); err != nil {
-			return err
+			return errors.Join(err, table.Report(os.Stdout, waits))
 		}
 	}
 	return table.Report(os.Stdout, waits)
