@@ -165,7 +165,7 @@ func grow[T any](s []T) []T {
 func (p *produceCall) refuse(app *replica.AppendRequest) {
 	kept := 0
 	for i := range app.Partitions {
-		if err := checkBatch(p.header.Version, app.Partitions[i].Records); err != nil {
+		if err := checkBatch(p.header.Version, &app.Partitions[i]); err != nil {
 			p.answer(p.sent[i], &replica.AppendResult{
 				Err: protocol.CodeOf(err), Message: protocol.MessageOf(err),
 				BaseOffset: -1, LogAppendTime: -1, LogStart: -1, Leader: -1, LeaderEpoch: -1,
@@ -180,11 +180,18 @@ func (p *produceCall) refuse(app *replica.AppendRequest) {
 
 // checkBatch is ProduceRequest.validateRecords, as far as it depends on the
 // request's version; and there are no transactions yet.
-func checkBatch(version int16, records []byte) error {
+func checkBatch(version int16, q *replica.AppendPartition) error {
+	records := q.Records
+	if version >= 13 && q.TopicID.IsZero() {
+		return protocol.Errorf(protocol.UnknownTopicID, "Produce requests with version %d name topics by their ids", version)
+	}
 	if len(records) < record.HeaderLen {
 		return protocol.Errorf(protocol.InvalidRecord, "Produce requests with version %d must have at least one record batch per partition", version)
 	}
-	if magic := records[16]; magic != 2 {
+	switch magic := int8(records[16]); {
+	case magic < 0 || magic > 2:
+		return protocol.Errorf(protocol.CorruptMessage, "a record batch of magic version %d", magic)
+	case magic != 2:
 		return protocol.Errorf(protocol.InvalidRecord, "Produce requests with version %d are only allowed to contain record batches with magic version 2, not %d", version, magic)
 	}
 	b := record.Batch(records)

@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"errors"
+	"io"
 	"time"
 
 	"varve/broker/commitlog"
@@ -119,8 +120,9 @@ func oneBatch(records []byte) (record.Batch, error) {
 	}
 	b, rest, err := record.Next(records)
 	switch {
-	case err != nil && protocol.CodeOf(err) == protocol.UnknownServerError:
-		return nil, protocol.Errorf(protocol.CorruptMessage, "record batch: %v", err)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		// Kafka's iterator sees no batch at all where it is not whole (ByteBufferLogInputStream).
+		return nil, protocol.Errorf(protocol.InvalidRecord, "a partition without a whole record batch")
 	case err != nil:
 		return nil, err
 	case len(rest) > 0:

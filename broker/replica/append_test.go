@@ -81,7 +81,7 @@ func TestAppendErrors(t *testing.T) {
 		{"too few in sync, one asked", 1, AppendPartition{Topic: "min", Records: good()}, protocol.None},
 		{"nothing", -1, AppendPartition{Topic: "a"}, protocol.InvalidRecord},
 		{"two batches", -1, AppendPartition{Topic: "a", Records: append(good(), good()...)}, protocol.InvalidRecord},
-		{"torn", -1, AppendPartition{Topic: "a", Records: good()[:30]}, protocol.CorruptMessage},
+		{"torn", -1, AppendPartition{Topic: "a", Records: good()[:30]}, protocol.InvalidRecord},
 		{"flipped bit", -1, AppendPartition{Topic: "a", Records: bad}, protocol.CorruptMessage},
 		{"too large", -1, AppendPartition{Topic: "a", Records: batchOf(string(make([]byte, 2<<20)))}, protocol.MessageTooLarge},
 	} {

@@ -82,7 +82,7 @@ func produceCases() []Case {
 		{Name: "produce to an unknown partition", request: ask(9, topicA, 9, nil)},
 		{Name: "produce to a negative partition", request: ask(9, topicA, -1, nil)},
 		{Name: "produce to the id of a deleted topic", request: ask(13, topicGone, 0, nil)},
-		{Name: "produce to no id", request: ask(13, "edge-nobody", 0, nil), Kafka: "100: version 13 knows no names"},
+		{Name: "produce to no id", request: ask(13, "edge-nobody", 0, nil)},
 		{Name: "produce nothing", request: sends(func() []byte { return []byte{} })},
 		{Name: "produce null", request: sends(func() []byte { return nil })},
 		{Name: "produce without a key to a compacted topic", request: func(e *env) (kmsg.Request, error) {
@@ -106,10 +106,10 @@ func batchCases() []Case {
 	return []Case{
 		{Name: "a batch with a wrong CRC", request: sends(func() []byte { b := one(); b[len(b)-1] ^= 1; return b })},
 		{Name: "a batch of magic 1", request: bend(func(b []byte) { b[16] = 1 })},
-		{Name: "a batch of magic 3", request: bend(func(b []byte) { b[16] = 3 }), Kafka: "2: a magic that nobody knows is taken for damage"},
+		{Name: "a batch of magic 3", request: bend(func(b []byte) { b[16] = 3 })},
 		{Name: "two batches", request: sends(func() []byte { return append(one(), one()...) })},
 		{Name: "half a batch", request: sends(func() []byte { b := one(); return b[:len(b)/2] })},
-		{Name: "a batch that says it is longer", request: bend(func(b []byte) { binary.BigEndian.PutUint32(b[8:], uint32(len(b))) }), Kafka: "87: it sees no whole batch"},
+		{Name: "a batch that says it is longer", request: bend(func(b []byte) { binary.BigEndian.PutUint32(b[8:], uint32(len(b))) })},
 		{Name: "a batch with a wrong last offset", request: bend(func(b []byte) { binary.BigEndian.PutUint32(b[23:], 5) })},
 		{Name: "a batch that counts wrong", request: bend(func(b []byte) { binary.BigEndian.PutUint32(b[57:], 3) })},
 		{Name: "a control batch", request: bend(func(b []byte) { b[22] |= 0x20 })},
