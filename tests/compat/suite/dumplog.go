@@ -177,7 +177,7 @@ func topicID(ctx context.Context, e *Env) (string, error) {
 
 func findObject(tier, topic string) (found string, err error) {
 	err = filepath.WalkDir(tier, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() && strings.HasSuffix(path, ".seg") && strings.Contains(path, topic) {
+		if err == nil && !d.IsDir() && strings.HasSuffix(path, ".seg.obj") && strings.Contains(path, topic) {
 			found = path
 			return fs.SkipAll
 		}
@@ -200,7 +200,7 @@ func dumpObject(ctx context.Context, e *Env, object string) error {
 	if err != nil {
 		return err
 	}
-	log := filepath.Join(e.Dir, "00000000000000000000.log")
+	log := filepath.Join(e.Dir, filepath.Base(object)[:20]+".log") // an object is named after its first offset
 	out, err := os.Create(log)
 	if err != nil {
 		return err
