@@ -132,7 +132,7 @@ func startKafka(ctx context.Context, data string) (*Broker, error) {
 	}}
 	if err := waitPort(ctx, addr); err != nil {
 		b.stop()
-		return nil, fmt.Errorf("Apache Kafka did not open %s, see %s.log: %w", addr, data, err)
+		return nil, fmt.Errorf("the peer, Apache Kafka, did not open %s, see %s.log: %w", addr, data, err)
 	}
 	return b, nil
 }
