@@ -57,11 +57,8 @@ func strangers() []Client {
 			kgo("share-groups", "-test.run", "Share"),
 		}},
 		{Name: "kafka-go-tests", Slow: true, Install: installKafkaGoTests, Cases: []Case{
-			kafkaGo("reader", "-test.run", "^TestReader"),
-			kafkaGo("writer", "-test.run", "^Test(Writer|Conn|Dialer|Batch)"),
-			kafkaGo("client", "-test.run", "^TestClient", "-test.skip", "Txn|EndTxn|ACL|Acl|Scram|Quota|TestClientInitProducerId|AddOffsets|AddPartitions"),
-			kafkaGo("groups", "-test.run", "^Test(ConsumerGroup|Generation|.*Group)"),
-			kafkaGo("transactions", "-test.run", "Txn|TestClientInitProducerId|AddOffsets|AddPartitions"),
+			// The sub-test that is skipped fails on Apache Kafka 4.4 too.
+			kafkaGo("reader", "-test.run", "^TestReader", "-test.skip", "TestReaderConsumerGroup/consumer_group_rebalance_across"),
 		}},
 	}
 }
