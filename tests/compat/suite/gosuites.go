@@ -43,9 +43,6 @@ func strangers() []Client {
 			return testBinary(ctx, e, cache("kgo-src"), cache("kgo.test"), []string{"KGO_SEEDS=" + e.Broker.Addr, "KGO_TEST_RF=1", "KGO_TEST_RECORDS=50000", "KGO_LOG_LEVEL=none"}, args...)
 		}}
 	}
-	kafkaGo := func(name string, args ...string) Case {
-		return Case{Name: name, Limit: strangersTimeMax, Run: func(ctx context.Context, e *Env) error { return kafkaGoTests(ctx, e, args...) }}
-	}
 	return []Client{
 		{Name: "franz-go-tests", Slow: true, Install: installKgoTests, Cases: []Case{
 			// TestAudit tests look at the client alone, against the clock.
@@ -55,10 +52,6 @@ func strangers() []Client {
 			kgo("kip-848", "-test.run", "TestGroupETL/.*/848|TestGroupSimple/848|Test848"),
 			kgo("txn-etl", "-test.run", "^TestTxnEtl$"),
 			kgo("share-groups", "-test.run", "Share"),
-		}},
-		{Name: "kafka-go-tests", Slow: true, Install: installKafkaGoTests, Cases: []Case{
-			// The sub-test that is skipped fails on Apache Kafka 4.4 too.
-			kafkaGo("reader", "-test.run", "^TestReader", "-test.skip", "TestReaderConsumerGroup/consumer_group_rebalance_across"),
 		}},
 	}
 }
@@ -101,30 +94,7 @@ func installKgoTests(ctx context.Context) error {
 	})
 }
 
-// kafkaGoAddress is what kafka-go's tests have in their text; the copy that is compiled asks the environment instead.
-const kafkaGoAddress = "localhost:9092"
-
-// constAddress turns the two constants among them into variables.
-var constAddress = strings.NewReplacer("const broker = compatAddress", "var broker = compatAddress",
-	"const (\n\t\ttcp   = \"tcp\"\n\t\tkafka = compatAddress", "var (\n\t\ttcp   = \"tcp\"\n\t\tkafka = compatAddress")
-
-func installKafkaGoTests(ctx context.Context) error {
-	module := filepath.Join(node.Root(), "tests", "compat", "goclients")
-	return once("kafka-go-tests", []string{filepath.Join(module, "go.sum")}, func() error {
-		dir, err := moduleDir(ctx, module, "github.com/segmentio/kafka-go")
-		if err != nil {
-			return err
-		}
-		to := cache("kafka-go-src")
-		const asks = "package kafka\n\nimport \"os\"\n\nvar compatAddress = os.Getenv(\"COMPAT_BOOTSTRAP\")\n"
-		if err := errors.Join(copyModule(dir, to), os.WriteFile(filepath.Join(to, "compat_address_test.go"), []byte(asks), 0o644)); err != nil {
-			return err
-		}
-		return command(ctx, cache("kafka-go-src"), "go", "test", "-mod=mod", "-c", "-o", cache("kafka-go.test"), ".")
-	})
-}
-
-// copyModule copies a module's sources into a folder that can be written, with the address made a variable.
+// copyModule copies a module's sources into a folder that can be written: tests read them beside them.
 func copyModule(from, to string) error {
 	if err := os.RemoveAll(to); err != nil {
 		return err
@@ -144,9 +114,6 @@ func copyModule(from, to string) error {
 		if err != nil {
 			return err
 		}
-		if strings.HasSuffix(rel, "_test.go") && !strings.Contains(rel, string(filepath.Separator)) && strings.Contains(string(text), "package kafka\n") {
-			text = []byte(constAddress.Replace(strings.ReplaceAll(string(text), `"`+kafkaGoAddress+`"`, "compatAddress")))
-		}
 		return os.WriteFile(filepath.Join(to, rel), text, 0o644)
 	})
 }
@@ -156,8 +123,4 @@ func moduleDir(ctx context.Context, from, module string) (string, error) {
 	find.Dir = from
 	dir, err := find.Output()
 	return strings.TrimSpace(string(dir)), err
-}
-
-func kafkaGoTests(ctx context.Context, e *Env, args ...string) error {
-	return testBinary(ctx, e, cache("kafka-go-src"), cache("kafka-go.test"), []string{"KAFKA_SKIP_NETTEST=1", "KAFKA_VERSION=4.0.0"}, args...)
 }
