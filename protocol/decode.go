@@ -16,9 +16,11 @@ const (
 // Decode reads a request body. The version must be Supported. Strings and
 // arrays are copies; the record bytes of Produce alias body.
 //
+// Bytes after the body are ignored, as Apache Kafka ignores them: librdkafka
+// sends some after a Metadata request for all topics.
+//
 // Errors are Kafka codes: UnsupportedVersion, or InvalidRequest for a body that
-// is too short, has bytes left over, or would need far more memory than its
-// size warrants.
+// is too short or would need far more memory than its size warrants.
 func Decode(key, version int16, body []byte) (req kmsg.Request, err error) {
 	if !Supported(key, version) {
 		return nil, Errorf(UnsupportedVersion, "API key %d version %d", key, version)
@@ -61,9 +63,6 @@ func checkBody(key, version int16, body []byte) error {
 	w.structure(ops)
 	if w.bad {
 		return Errorf(InvalidRequest, "%s version %d: the body is cut short or malformed", kmsg.NameForKey(key), version)
-	}
-	if len(w.src) > 0 {
-		return Errorf(InvalidRequest, "%s version %d: %d bytes after the end of the body", kmsg.NameForKey(key), version, len(w.src))
 	}
 	if w.cost > DecodeFreeBytes+DecodeMaxFactor*len(body) {
 		return Errorf(InvalidRequest, "%s version %d: %d bytes of body would take about %d bytes of memory", kmsg.NameForKey(key), version, len(body), w.cost)

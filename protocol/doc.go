@@ -10,9 +10,8 @@
 //   - Nothing here panics on bytes from the network. [ParseHeader] and [Decode]
 //     answer every input with a value or an error.
 //   - A request is walked by a schema (schema.go, schemas.go) before kmsg sees it:
-//     every length and count is checked against the bytes that are left, the
-//     walk must end exactly at the end of the body (no trailing bytes), and what
-//     kmsg will allocate is estimated and held under
+//     every length and count is checked against the bytes that are left, and
+//     what kmsg will allocate is estimated and held under
 //     [DecodeFreeBytes] + [DecodeMaxFactor] x len(body). The schemas are held
 //     against kmsg for all advertised versions by a property test.
 //   - Request fields decoded by kmsg never alias the frame, but for record bytes

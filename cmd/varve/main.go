@@ -22,7 +22,9 @@ func main() {
 // run executes one command line and returns its exit code.
 func run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := rootCommand()
-	c := &call{ctx: ctx, cmd: root, path: root.name, args: args, env: env, stdin: stdin, stdout: stdout, stderr: stderr}
+	shared := &sharedWriter{w: stderr}
+	defer shared.end()
+	c := &call{ctx: ctx, cmd: root, path: root.name, args: args, env: env, stdin: stdin, stdout: stdout, stderr: shared}
 	return c.dispatch()
 }
 

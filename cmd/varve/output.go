@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 )
 
 func (c *call) printJSON(v any) int {
@@ -103,10 +104,37 @@ func count[T int | int32 | int64 | uint64](n T) string {
 
 // terminal tells whether a person is likely to read along.
 func terminal(w any) bool {
+	if s, ok := w.(*sharedWriter); ok {
+		w = s.w
+	}
 	f, ok := w.(*os.File)
 	if !ok {
 		return false
 	}
 	info, err := f.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// sharedWriter lets a client's own goroutines and the command report on the same stream. Goroutines of a client may outlive
+// its Close: what they say after the command has ended is dropped.
+type sharedWriter struct {
+	mu    sync.Mutex
+	w     io.Writer
+	ended bool
+}
+
+func (s *sharedWriter) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+}
+
+// Write implements io.Writer.
+func (s *sharedWriter) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return len(p), nil
+	}
+	return s.w.Write(p)
 }

@@ -82,7 +82,8 @@ func (w *world) run(topics ...*topic) *traffic {
 		kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.ProducerLinger(5*time.Millisecond), kgo.MaxBufferedRecords(2000))}
 	ctx, cancel := context.WithCancel(w.ctx)
 	tr.stop = cancel
-	tr.wg.Go(func() { tr.produce(ctx, rand.New(rand.NewPCG(w.rng.Uint64(), 2))) })
+	rng := rand.New(rand.NewPCG(w.rng.Uint64(), 2)) // drawn here: w.rng is this goroutine's
+	tr.wg.Go(func() { tr.produce(ctx, rng) })
 	for _, t := range topics {
 		tr.wg.Go(func() { tr.readAgain(ctx, t) })
 	}
