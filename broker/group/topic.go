@@ -58,8 +58,8 @@ func (c *Coordinator) Locate(ctx context.Context, group string) (node int32, err
 		if t, ok = c.o.Meta.Image().Topic(OffsetsTopic); !ok {
 			return -1, protocol.CoordinatorNotAvailable
 		}
-		c.awaitFirst(ctx, group)
 	}
+	c.awaitLoad(ctx, group)
 	p := t.Partitions[partitionOf(group, len(t.Partitions))]
 	if p.Leader < 0 {
 		return -1, protocol.CoordinatorNotAvailable
@@ -87,8 +87,12 @@ func (c *Coordinator) create(ctx context.Context) error {
 	return err
 }
 
-// awaitFirst waits a moment for the shard of a topic that was just created, so that the first request finds it.
-func (c *Coordinator) awaitFirst(ctx context.Context, group string) {
+// awaitLoad waits a moment for a shard that is being loaded here: the topic was just created, or the broker started. So
+// the client's first request finds it; some clients take CoordinatorLoadInProgress for a failure.
+func (c *Coordinator) awaitLoad(ctx context.Context, group string) {
+	if s, _ := c.shardOf(group); s != nil && s.isActive() {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, createdWait)
 	defer cancel()
 	tick := time.NewTicker(createdRecheck)
