@@ -16,8 +16,8 @@ import (
 // request's body is. Version 3 and later name the client's software, which must
 // look like a name (InvalidRequest). Version 5 names the cluster and node that
 // the client means to talk to: others are answered RebootstrapRequired (129)
-// without the list. Of Kafka's features one is there, finalized in every cluster:
-// eligible leader replicas (KIP-966). Those with a lowest level of 0 are left out
+// without the list. Of Kafka's features two are there, finalized in every cluster:
+// metadata.version, and eligible leader replicas (KIP-966). Those with a lowest level of 0 are left out
 // of supported features before version 4, whose clients fail on it (KIP-584).
 func (d *Dispatcher) apiVersions(req *kmsg.ApiVersionsRequest) kmsg.Response {
 	resp := kmsg.NewPtrApiVersionsResponse()
@@ -32,13 +32,24 @@ func (d *Dispatcher) apiVersions(req *kmsg.ApiVersionsRequest) kmsg.Response {
 	for _, r := range protocol.APIs() {
 		resp.ApiKeys = append(resp.ApiKeys, kmsg.ApiVersionsResponseApiKey{ApiKey: r.Key, MinVersion: r.Min, MaxVersion: r.Max})
 	}
+	resp.SupportedFeatures = []kmsg.ApiVersionsResponseSupportedFeature{{Name: featureMetadata, MinVersion: metadataLevel, MaxVersion: metadataLevel}}
 	if req.Version >= 4 {
-		resp.SupportedFeatures = []kmsg.ApiVersionsResponseSupportedFeature{{Name: featureELR, MinVersion: 0, MaxVersion: 1}}
+		resp.SupportedFeatures = append(resp.SupportedFeatures, kmsg.ApiVersionsResponseSupportedFeature{Name: featureELR, MinVersion: 0, MaxVersion: 1})
 	}
 	resp.FinalizedFeaturesEpoch = 0
-	resp.FinalizedFeatures = []kmsg.ApiVersionsResponseFinalizedFeature{{Name: featureELR, MinVersionLevel: 1, MaxVersionLevel: 1}}
+	resp.FinalizedFeatures = []kmsg.ApiVersionsResponseFinalizedFeature{
+		{Name: featureMetadata, MinVersionLevel: metadataLevel, MaxVersionLevel: metadataLevel},
+		{Name: featureELR, MinVersionLevel: 1, MaxVersionLevel: 1},
+	}
 	return resp
 }
+
+// featureMetadata is MetadataVersion.java's name. The level is 4.0-IV3's: what a client sees of a cluster at it and can see
+// here too. It cannot be changed, and says nothing of how metadata is stored.
+const (
+	featureMetadata = "metadata.version"
+	metadataLevel   = 25
+)
 
 // featureELR is EligibleLeaderReplicasVersion.java's name.
 const featureELR = "eligible.leader.replicas.version"

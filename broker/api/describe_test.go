@@ -3,6 +3,7 @@ package api
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 
@@ -248,8 +249,16 @@ func TestFeatures(t *testing.T) {
 	for v := int16(3); v <= 5; v++ {
 		req.Version = v
 		resp := ask[*kmsg.ApiVersionsResponse](b, req)
-		if len(resp.SupportedFeatures) > 0 != (v >= 4) || len(resp.FinalizedFeatures) != 1 || resp.FinalizedFeatures[0].MaxVersionLevel != 1 || resp.FinalizedFeaturesEpoch != 0 {
-			t.Errorf("version %d: %+v", v, resp)
+		// Features whose lowest level is 0 are kept from clients before version 4.
+		if len(resp.SupportedFeatures) > 1 != (v >= 4) || resp.SupportedFeatures[0].Name != featureMetadata || resp.SupportedFeatures[0].MinVersion < 1 {
+			t.Errorf("version %d supports %+v", v, resp.SupportedFeatures)
+		}
+		levels := map[string]int16{}
+		for _, f := range resp.FinalizedFeatures {
+			levels[f.Name] = f.MaxVersionLevel
+		}
+		if !maps.Equal(levels, map[string]int16{featureMetadata: metadataLevel, featureELR: 1}) || resp.FinalizedFeaturesEpoch != 0 {
+			t.Errorf("version %d finalizes %v at epoch %d", v, levels, resp.FinalizedFeaturesEpoch)
 		}
 	}
 }
