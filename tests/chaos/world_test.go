@@ -136,7 +136,9 @@ func (w *world) start() {
 
 func (w *world) client(opts ...kgo.Opt) *kgo.Client {
 	w.t.Helper()
-	c, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(w.addr), kgo.MetadataMinAge(50 * time.Millisecond),
+	// A node that is killed right after a connection's first request looks to franz-go like one that wants SASL; it gives up
+	// then, unless told that it is not so.
+	c, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(w.addr), kgo.AlwaysRetryEOF(), kgo.MetadataMinAge(50 * time.Millisecond),
 		kgo.RetryBackoffFn(func(int) time.Duration { return 50 * time.Millisecond })}, opts...)...)
 	if err != nil {
 		w.t.Fatal(err)

@@ -68,7 +68,7 @@ func (s *tally) distinct() int {
 // consume is one member: it polls slowly, and commits what it has, until ctx ends.
 func (r *rejoining) consume(ctx context.Context, group string, s *tally, opts ...kgo.Opt) {
 	c, err := kgo.NewClient(append([]kgo.Opt{
-		kgo.SeedBrokers(r.addr), kgo.ConsumerGroup(group), kgo.ConsumeTopics(groupTopic), kgo.SessionTimeout(4 * time.Second),
+		kgo.SeedBrokers(r.addr), kgo.AlwaysRetryEOF(), kgo.ConsumerGroup(group), kgo.ConsumeTopics(groupTopic), kgo.SessionTimeout(4 * time.Second),
 		kgo.HeartbeatInterval(200 * time.Millisecond), kgo.RebalanceTimeout(4 * time.Second), kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(),
 	}, opts...)...)
 	if err != nil {
