@@ -107,7 +107,7 @@ num.io.threads=8
 socket.send.buffer.bytes=102400
 socket.receive.buffer.bytes=102400
 socket.request.max.bytes=104857600
-log.dirs=/tmp/kraft-combined-logs
+log.dirs=/srv/kraft-combined-logs
 num.partitions=1
 num.recovery.threads.per.data.dir=1
 offsets.topic.replication.factor=1
@@ -135,7 +135,7 @@ func TestQuickStartFileLoads(t *testing.T) {
 		if got := c.AdvertisedListeners(); len(got) != 1 || got[0].String() != "PLAINTEXT://localhost:9092" {
 			t.Errorf("advertised %v", got)
 		}
-		if c.LogDir() != "/tmp/kraft-combined-logs" || c.MetaDir() != "/tmp/kraft-combined-logs/.varve/meta" || c.TierURL() != "" {
+		if c.LogDir() != "/srv/kraft-combined-logs" || c.MetaDir() != "/srv/kraft-combined-logs/.varve/meta" || c.TierURL() != "" {
 			t.Error(c.LogDir(), c.MetaDir(), c.TierURL())
 		}
 		topic, err := c.Topic(nil)
