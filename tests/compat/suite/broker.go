@@ -4,21 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
-	"syscall"
 	"time"
 
+	"varve/tests/kafka"
 	"varve/tests/node"
 )
 
-const (
-	brokerStartMax = 90 * time.Second
-	brokerStopMax  = 30 * time.Second
-)
+const brokerStopMax = 30 * time.Second
 
 // Broker is one server that cells run against.
 type Broker struct {
@@ -88,79 +83,11 @@ func startVarve(ctx context.Context, data, bin string) (_ *Broker, err error) {
 		stop: stop}, nil
 }
 
-// startKafka formats a log directory and starts Apache Kafka as one combined KRaft node on the same profile.
+// startKafka starts Apache Kafka on the same profile.
 func startKafka(ctx context.Context, data string) (*Broker, error) {
-	if err := installKafka(ctx); err != nil {
-		return nil, err
-	}
-	ports, err := freePorts(2)
+	n, err := kafka.Start(ctx, kafka.Options{Data: data, Props: profile(), JVM: []string{"-Xmx1g", "-XX:+UseSerialGC"}})
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(data, 0o755); err != nil {
-		return nil, err
-	}
-	addr, control := fmt.Sprintf("127.0.0.1:%d", ports[0]), fmt.Sprintf("127.0.0.1:%d", ports[1])
-	logs := filepath.Join(data, "log")
-	props := append(profile(),
-		"process.roles=broker,controller", "node.id=1", "controller.quorum.bootstrap.servers="+control,
-		"controller.listener.names=CONTROLLER", "inter.broker.listener.name=PLAINTEXT",
-		"listeners=PLAINTEXT://"+addr+",CONTROLLER://"+control, "advertised.listeners=PLAINTEXT://"+addr+",CONTROLLER://"+control,
-		"listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT", "log.dirs="+logs)
-	file := filepath.Join(data, "server.properties")
-	if err := os.WriteFile(file, []byte(strings.Join(props, "\n")+"\n"), 0o644); err != nil {
-		return nil, err
-	}
-	format := javaCommand(ctx, kafkaJars(), "kafka.tools.StorageTool", "format", "--standalone", "-t", "dmFydmUtY29tcGF0LXRlcw", "-c", file)
-	if out, err := format.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("format: %w\n%s", err, out)
-	}
-	cmd := exec.Command("java", "-Xmx1g", "-XX:+UseSerialGC", "-Dlog4j2.configurationFile="+log4jFile(), "-cp", kafkaJars(), "kafka.Kafka", file)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	out, err := os.Create(data + ".log")
-	if err != nil {
-		return nil, err
-	}
-	cmd.Stdout, cmd.Stderr = out, out
-	if err := cmd.Start(); err != nil {
-		return nil, errors.Join(err, out.Close())
-	}
-	b := &Broker{Name: "kafka", Addr: addr, Data: data, Logs: logs, Preallocates: true, stop: func() {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-		_ = cmd.Wait()
-		_ = out.Close()
-	}}
-	if err := waitPort(ctx, addr); err != nil {
-		b.stop()
-		return nil, fmt.Errorf("the peer, Apache Kafka, did not open %s, see %s.log: %w", addr, data, err)
-	}
-	return b, nil
-}
-
-func waitPort(ctx context.Context, addr string) error {
-	ctx, cancel := context.WithTimeout(ctx, brokerStartMax)
-	defer cancel()
-	for {
-		c, err := net.DialTimeout("tcp", addr, time.Second)
-		if err == nil {
-			return c.Close()
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
-}
-
-func freePorts(n int) (ports []int, err error) {
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports, nil
+	return &Broker{Name: "kafka", Addr: n.Addr, Data: data, Logs: n.Logs, Preallocates: true, stop: n.Kill}, nil
 }

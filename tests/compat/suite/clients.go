@@ -1,6 +1,10 @@
 package main
 
-import "slices"
+import (
+	"slices"
+
+	"varve/tests/kafka"
+)
 
 // clients lists every client in the order of the table.
 func clients() []Client {
@@ -8,7 +12,7 @@ func clients() []Client {
 		[]Client{
 			kcatClient(),
 			toolsClient(),
-			javaClient("java-4.4", "kafka", kafkaJars(), installJava4),
+			javaClient("java-4.4", "kafka", kafka.Jars(), installJava4),
 			javaClient("java-3.9", "clients3", clients3Jars(), installJava3),
 		},
 		pythonClients(),

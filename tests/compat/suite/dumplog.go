@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"varve/protocol"
+	"varve/tests/kafka"
 	"varve/tiering"
 )
 
@@ -129,7 +130,7 @@ func withoutActive(files []string) []string {
 func dumpFiles(ctx context.Context, e *Env, files []string, how ...string) error {
 	for chunk := range slices.Chunk(files, dumpFilesMax) {
 		args := append([]string{"--files", strings.Join(chunk, ",")}, how...)
-		out, err := run(javaCommand(ctx, kafkaJars(), tools+"DumpLogSegments", args...), e, "")
+		out, err := run(kafka.Tool(ctx, kafka.Jars(), tools+"DumpLogSegments", args...), e, "")
 		if err != nil {
 			return err
 		}

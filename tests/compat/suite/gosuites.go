@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"varve/tests/kafka"
 	"varve/tests/node"
 )
 
@@ -82,7 +83,7 @@ func testBinary(ctx context.Context, e *Env, dir, binary string, env []string, a
 }
 
 func installKgoTests(ctx context.Context) error {
-	return once("kgo-tests", []string{filepath.Join(node.Root(), "go.sum")}, func() error {
+	return kafka.Once("kgo-tests", []string{filepath.Join(node.Root(), "go.sum")}, func() error {
 		dir, err := moduleDir(ctx, node.Root(), "github.com/twmb/franz-go")
 		if err != nil {
 			return err

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"os/exec"
+
+	"varve/tests/kafka"
 )
 
 // javaCases are what java/Compat.java knows and both lines of the client can do.
@@ -17,6 +19,6 @@ var javaCases = []string{
 
 func javaClient(name, folder, jars string, install func(context.Context) error) Client {
 	return Client{Name: name, Install: install, Cases: program(func(ctx context.Context, c string) *exec.Cmd {
-		return javaCommand(ctx, cache(folder, "classes")+":"+jars, "Compat", c)
+		return kafka.Tool(ctx, cache(folder, "classes")+":"+jars, "Compat", c)
 	}, javaCases...)}
 }

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"varve/tests/kafka"
 )
 
 const (
@@ -34,12 +36,12 @@ func toolsClient() Client {
 	for i := range cases {
 		cases[i].Limit = toolsTimeMax
 	}
-	return Client{Name: "kafka-tools", Install: installKafka, Cases: cases}
+	return Client{Name: "kafka-tools", Install: kafka.Install, Cases: cases}
 }
 
 // tool runs one of the tools against the cell's broker.
 func tool(ctx context.Context, e *Env, stdin, class string, args ...string) (string, error) {
-	out, err := run(javaCommand(ctx, kafkaJars(), tools+class, append([]string{"--bootstrap-server", e.Broker.Addr}, args...)...), e, stdin)
+	out, err := run(kafka.Tool(ctx, kafka.Jars(), tools+class, append([]string{"--bootstrap-server", e.Broker.Addr}, args...)...), e, stdin)
 	if err != nil {
 		return out, fmt.Errorf("%s %s: %w", class, strings.Join(args, " "), err)
 	}
