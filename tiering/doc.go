@@ -50,7 +50,7 @@
 //
 // # Non-goals
 //
-// Merging and compaction of segments, scrub and restore (a later issue); replication
+// Merging and compaction of segments, and restore (a later issue); replication
 // and leadership (broker/replica); anything about how bytes reach a bucket
 // (tiering/objstore).
 package tiering

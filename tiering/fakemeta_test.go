@@ -25,7 +25,8 @@ type fakeMeta struct {
 
 func newFakeMeta() *fakeMeta { return &fakeMeta{controller: true} }
 
-func (f *fakeMeta) IsController() bool { return f.controller }
+func (f *fakeMeta) IsController() bool      { return f.controller }
+func (f *fakeMeta) Image() *metastore.Image { return nil }
 func (f *fakeMeta) SegmentStart(context.Context, metastore.RemoteSegment, int32) error {
 	return protocol.UnknownServerError
 }

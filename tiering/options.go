@@ -42,6 +42,7 @@ type TierConfig struct {
 // apply.
 type Meta interface {
 	IsController() bool
+	Image() *metastore.Image
 	SegmentStart(ctx context.Context, s metastore.RemoteSegment, broker int32) error
 	SegmentFinish(ctx context.Context, s metastore.RemoteSegment) (metastore.SegmentState, error)
 	SegmentsDelete(ctx context.Context, topicID protocol.UUID, partition, leaderEpoch int32, ids []protocol.UUID) error

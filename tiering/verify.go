@@ -1,0 +1,329 @@
+package tiering
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
+
+	"varve/metastore"
+	"varve/protocol"
+	"varve/tiering/objstore"
+)
+
+// VerifyLevel says how closely Verify looks at each object. A level holds those below it.
+type VerifyLevel int
+
+// The levels of Verify.
+const (
+	VerifyList  VerifyLevel = iota // presence and size: LIST requests only
+	VerifyIndex                    // footer and indexes: one GET an object
+	VerifyData                     // every chunk and every batch
+)
+
+// VerifyOptions say what Verify looks at and what it may do.
+type VerifyOptions struct {
+	Level       VerifyLevel
+	Topic       func(protocol.UUID) bool // nil = all; with it, objects of unknown topics are passed over
+	Repair      bool                     // remove orphans that are old enough
+	BytesPerSec int64                    // of objects read; 0 = no bound
+	FirstFolder int                      // of the 256 spread folders, where to begin; any number is legal
+	Found       func(Finding)            // told of each finding as it is made, one at a time; may be nil
+}
+
+// FindingKind is what is wrong.
+type FindingKind string
+
+// The kinds of findings.
+const (
+	FoundOrphan   FindingKind = "orphan"   // an object that no row names
+	FoundMissing  FindingKind = "missing"  // a readable segment without its object
+	FoundSize     FindingKind = "size"     // an object of another size than its row says
+	FoundCorrupt  FindingKind = "corrupt"  // bytes that are not what was written
+	FoundGap      FindingKind = "gap"      // offsets above log start that no segment claims
+	FoundStranger FindingKind = "stranger" // an object whose key varve does not write
+)
+
+// Finding is one thing that is not as it should be.
+type Finding struct {
+	Kind      FindingKind
+	TopicID   protocol.UUID
+	Topic     string // "" when the topic is not known (any more)
+	Partition int32
+	Base      int64 // offsets [Base, Next)
+	Next      int64
+	Key       string // of the object
+	Bytes     int64  // of the object, where it is known
+	What      string // in words
+	Repair    string // what was done about it, or why nothing was; "" when nothing was asked for
+	Repaired  bool
+}
+
+// VerifyReport is what Verify looked at. Numbers of findings include repaired ones.
+type VerifyReport struct {
+	Objects, ObjectBytes int64 // that LIST named
+	Segments             int64 // rows of readable segments looked at
+	Partitions           int64
+	BytesRead            int64 // of objects
+	Findings, Repaired   int64
+	Unchecked            int64 // objects, or folders of them, that the store would not show
+	FirstError           string
+}
+
+const (
+	spreadFolders     = 256
+	maxVerifyFolders  = 8    // listed at a time
+	maxVerifyPageRows = 1000 // rows held at a time
+	// orphanGrace is added to the delete delay: an object without a row is left alone until it is so old.
+	orphanGraceMs = 3_600_000
+)
+
+// Verify compares the bucket with the metastore: each object under this cluster's prefix has a row, each readable segment
+// has its object, and the object is what was written, as closely as the level says. Every suspicion is looked at a
+// second time, from the other side, since uploads, deletes and merges go on meanwhile. Only the controller may repair.
+//
+// The error is that of ctx; what a store did not show is counted in the report. Objects of segments that were written
+// under another prefix (before a restore) are looked at one by one.
+func (m *Manager) Verify(ctx context.Context, o VerifyOptions) (VerifyReport, error) {
+	v := &verifier{m: m, o: o, root: path.Join(m.o.Prefix, m.o.ClusterID) + "/"}
+	if o.BytesPerSec > 0 {
+		v.limit = rate.NewLimiter(rate.Limit(o.BytesPerSec), extentChunks*chunkBytes)
+	}
+	if o.Repair && !m.o.Meta.IsController() {
+		return VerifyReport{}, protocol.Errorf(protocol.NotController, "only the controller repairs; ask broker %d", m.o.Meta.Image().Controller())
+	}
+	parts := v.partitions()
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(maxVerifyFolders)
+	for i := range spreadFolders {
+		hh := fmt.Sprintf("%02x", (i+o.FirstFolder)&(spreadFolders-1))
+		g.Go(func() error { return v.folder(gctx, hh, parts[hh]) })
+	}
+	err := g.Wait()
+	v.removeOrphans(ctx)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.rep.BytesRead = v.read.Load()
+	return v.rep, err
+}
+
+// verifier is one run of Verify.
+type verifier struct {
+	m     *Manager
+	o     VerifyOptions
+	root  string
+	limit *rate.Limiter
+	read  atomic.Int64
+
+	mu      sync.Mutex
+	rep     VerifyReport
+	orphans []Finding // that may go, once all is compared
+}
+
+// partitions are those that have something in the tier, by spread folder.
+func (v *verifier) partitions() map[string][]partKey {
+	out := map[string][]partKey{}
+	for t := range v.m.o.Meta.Image().Topics() {
+		if v.o.Topic != nil && !v.o.Topic(t.ID) {
+			continue
+		}
+		for p := range t.Partitions {
+			hh := spread(t.ID, int32(p))
+			out[hh] = append(out[hh], partKey{t.ID, int32(p)})
+		}
+	}
+	return out
+}
+
+// listed are the objects of one partition as LIST named them.
+type listed struct {
+	key     partKey
+	objects map[protocol.UUID]objstore.ObjectInfo
+}
+
+// folder lists one spread folder and compares partition by partition.
+func (v *verifier) folder(ctx context.Context, hh string, known []partKey) error {
+	seen := map[partKey]bool{}
+	var group *listed
+	flush := func() error {
+		if group == nil {
+			return nil
+		}
+		seen[group.key] = true
+		return v.partition(ctx, group)
+	}
+	var inner error
+	err := v.m.o.Store.List(ctx, v.root+hh+"/", "", func(o objstore.ObjectInfo) bool {
+		k, err := ParseSegmentKey(o.Key)
+		if err != nil || k.Prefix != v.m.o.Prefix || k.ClusterID != v.m.o.ClusterID {
+			if v.o.Topic == nil {
+				v.found(Finding{Kind: FoundStranger, Key: o.Key, Bytes: o.Size, What: "varve writes no such key"})
+			}
+			return true
+		}
+		if v.o.Topic != nil && !v.o.Topic(k.TopicID) {
+			return true
+		}
+		if key := (partKey{k.TopicID, k.Partition}); group == nil || group.key != key {
+			if inner = flush(); inner != nil {
+				return false
+			}
+			group = &listed{key: key, objects: map[protocol.UUID]objstore.ObjectInfo{}}
+		}
+		group.objects[k.ID] = o
+		v.count(func(r *VerifyReport) { r.Objects++; r.ObjectBytes += o.Size })
+		return true
+	})
+	if inner == nil && err == nil {
+		inner = flush()
+	}
+	if err != nil || inner != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		v.unchecked(fmt.Errorf("list %s%s/: %w", v.root, hh, cmpErr(inner, err)))
+		return nil
+	}
+	for _, key := range known {
+		if seen[key] {
+			continue
+		}
+		if err := v.partition(ctx, &listed{key: key}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func cmpErr(a, b error) error {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+// partition compares one partition's rows with its objects. The error is ctx's.
+func (v *verifier) partition(ctx context.Context, l *listed) error {
+	v.count(func(r *VerifyReport) { r.Partitions++ })
+	meta, at, next := v.m.o.Meta, int64(0), int64(-1)
+	start, err := meta.Tier(l.key.topic, l.key.partition)
+	for err == nil {
+		var rows []metastore.RemoteSegment
+		err = meta.SegmentsFrom(l.key.topic, l.key.partition, at, func(r metastore.RemoteSegment) bool {
+			rows = append(rows, r)
+			return len(rows) < maxVerifyPageRows
+		})
+		for _, r := range rows {
+			if next >= 0 && r.Base > max(next, start.LogStart) {
+				v.gap(l.key, max(next, start.LogStart), r.Base)
+			}
+			if next, at = r.Next, r.Next; ctx.Err() != nil {
+				return ctx.Err()
+			}
+			v.segment(ctx, l, r)
+		}
+		if len(rows) < maxVerifyPageRows {
+			break
+		}
+	}
+	if err != nil && protocol.CodeOf(err) != protocol.UnknownTopicID {
+		v.unchecked(fmt.Errorf("rows of %s-%d: %w", l.key.topic, l.key.partition, err))
+		return ctx.Err()
+	}
+	v.leftOver(ctx, l)
+	return ctx.Err()
+}
+
+// gap tells of offsets that no segment claims, unless retention has just passed them.
+func (v *verifier) gap(key partKey, from, to int64) {
+	st, err := v.m.o.Meta.Tier(key.topic, key.partition)
+	if err != nil || to <= st.LogStart {
+		return
+	}
+	if row, ok, err := v.m.o.Meta.SegmentAt(key.topic, key.partition, max(from, st.LogStart)); err != nil || ok && row.Base <= from {
+		return
+	}
+	v.found(Finding{Kind: FoundGap, TopicID: key.topic, Partition: key.partition, Base: from, Next: to,
+		What: fmt.Sprintf("no segment claims offsets [%d, %d), the log starts at %d", from, to, st.LogStart)})
+}
+
+// segment looks at one readable segment.
+func (v *verifier) segment(ctx context.Context, l *listed, r metastore.RemoteSegment) {
+	v.count(func(rep *VerifyReport) { rep.Segments++ })
+	info, ok := l.objects[r.ID]
+	delete(l.objects, r.ID)
+	f := v.finding(r)
+	if !ok {
+		var err error
+		switch info, err = v.m.o.Store.Head(ctx, f.Key); {
+		case isMissing(err):
+			f.Kind, f.What = FoundMissing, "the object is not there"+v.m.elsewhere(r)
+		case err != nil:
+			v.unchecked(err)
+			return
+		}
+	}
+	if f.Kind == "" && info.Size != r.ObjectBytes {
+		f.Kind, f.What = FoundSize, fmt.Sprintf("the object has %d bytes, its row says %d", info.Size, r.ObjectBytes)
+	}
+	if f.Kind == "" && v.o.Level >= VerifyIndex {
+		err := v.content(ctx, r)
+		switch {
+		case isCorrupt(err):
+			f.Kind, f.What = FoundCorrupt, err.Error()
+		case isMissing(err):
+			f.Kind, f.What = FoundMissing, "the object is not there"+v.m.elsewhere(r)
+		case err != nil:
+			v.unchecked(err)
+			return
+		}
+	}
+	if f.Kind == "" || !v.stillThere(r) {
+		return
+	}
+	v.found(f)
+}
+
+// stillThere reports whether r is readable now: if not, what was seen of its object means nothing.
+func (v *verifier) stillThere(r metastore.RemoteSegment) bool {
+	row, ok, err := v.m.o.Meta.SegmentAt(r.TopicID, r.Partition, r.Base)
+	return err == nil && ok && row.ID == r.ID
+}
+
+func (v *verifier) finding(r metastore.RemoteSegment) Finding {
+	return Finding{TopicID: r.TopicID, Partition: r.Partition, Base: r.Base, Next: r.Next, Key: v.m.rowKey(r), Bytes: r.ObjectBytes}
+}
+
+func (v *verifier) count(fn func(*VerifyReport)) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	fn(&v.rep)
+}
+
+func (v *verifier) unchecked(err error) {
+	v.count(func(r *VerifyReport) {
+		r.Unchecked++
+		if r.FirstError == "" {
+			r.FirstError = err.Error()
+		}
+	})
+}
+
+func (v *verifier) found(f Finding) {
+	if t, ok := v.m.o.Meta.Image().TopicByID(f.TopicID); ok {
+		f.Topic = t.Name
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.rep.Findings++
+	if f.Repaired {
+		v.rep.Repaired++
+	}
+	if v.o.Found != nil {
+		v.o.Found(f)
+	}
+}

@@ -1,0 +1,276 @@
+package tiering
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"varve/metastore"
+	"varve/protocol"
+	"varve/tiering/objstore"
+)
+
+// verify runs once and returns what was found, ordered by key.
+func (w *world) verify(o VerifyOptions) (VerifyReport, []Finding) {
+	w.t.Helper()
+	var all []Finding
+	o.Found = func(f Finding) { all = append(all, f) }
+	rep, err := w.m.Verify(w.ctx, o)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	slices.SortFunc(all, func(a, b Finding) int { return strings.Compare(a.Key, b.Key) })
+	return rep, all
+}
+
+// settled is a world whose tier holds several segments and nothing else.
+func settled(t *testing.T) *world {
+	w := newWorld(t, keepAll(), nil)
+	w.store = objstore.NewFaulty(objstore.NewMem(w.clock.Now), 1)
+	w.opts.Store = w.store
+	w.start()
+	t.Cleanup(w.stop)
+	w.append(60, 0)
+	w.settle()
+	return w
+}
+
+func (w *world) rows() (rows []metastore.RemoteSegment) {
+	w.t.Helper()
+	if err := w.meta.SegmentsFrom(w.part.id, 0, 0, func(r metastore.RemoteSegment) bool { rows = append(rows, r); return true }); err != nil {
+		w.t.Fatal(err)
+	}
+	return rows
+}
+
+func (w *world) object(key string) []byte {
+	w.t.Helper()
+	r, err := w.store.Get(w.ctx, key, 0, -1, "test")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer r.Close()
+	b, err := io.ReadAll(r)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return b
+}
+
+func (w *world) put(key string, b []byte) {
+	w.t.Helper()
+	if _, err := w.store.Put(w.ctx, key, objstore.BytesBody(bytes.Clone(b)), objstore.PutOptions{}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) remove(key string) {
+	w.t.Helper()
+	if _, err := w.store.Delete(w.ctx, []string{key}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// TestVerifyClean: what was uploaded in order has no findings at any level, and all of it is looked at.
+func TestVerifyClean(t *testing.T) {
+	w := settled(t)
+	rows := w.rows()
+	var size, logs int64
+	for _, r := range rows {
+		size, logs = size+r.ObjectBytes, logs+r.LogBytes
+	}
+	for level := VerifyList; level <= VerifyData; level++ {
+		rep, found := w.verify(VerifyOptions{Level: level, Repair: true})
+		if len(found) != 0 || rep.Unchecked != 0 || rep.Objects != int64(len(rows)) || rep.Segments != int64(len(rows)) || rep.ObjectBytes != size || rep.Partitions != 1 {
+			t.Fatalf("level %d: %+v %+v, of %d segments", level, rep, found, len(rows))
+		}
+		if want := []int64{0, size - logs, size}[level]; rep.BytesRead != want {
+			t.Errorf("level %d read %d bytes, not %d", level, rep.BytesRead, want)
+		}
+	}
+}
+
+// TestVerifyFinds damages one object in each way; the level that can see it does, the one below does not.
+func TestVerifyFinds(t *testing.T) {
+	other := protocol.NewUUID()
+	flip := func(w *world, r metastore.RemoteSegment, at int64) {
+		b := w.object(w.m.rowKey(r))
+		b[at] ^= 1
+		w.put(w.m.rowKey(r), b)
+	}
+	for _, c := range []struct {
+		name   string
+		kind   FindingKind
+		level  VerifyLevel
+		damage func(w *world, r metastore.RemoteSegment)
+	}{
+		{"object gone", FoundMissing, VerifyList, func(w *world, r metastore.RemoteSegment) { w.remove(w.m.rowKey(r)) }},
+		{"object cut", FoundSize, VerifyList, func(w *world, r metastore.RemoteSegment) {
+			w.put(w.m.rowKey(r), w.object(w.m.rowKey(r))[:r.ObjectBytes-1])
+		}},
+		{"footer", FoundCorrupt, VerifyIndex, func(w *world, r metastore.RemoteSegment) { flip(w, r, r.ObjectBytes-40) }},
+		{"index", FoundCorrupt, VerifyIndex, func(w *world, r metastore.RemoteSegment) { flip(w, r, r.IndexOff+1) }},
+		{"magic", FoundCorrupt, VerifyIndex, func(w *world, r metastore.RemoteSegment) { flip(w, r, r.ObjectBytes-1) }},
+		{"record", FoundCorrupt, VerifyData, func(w *world, r metastore.RemoteSegment) { flip(w, r, r.IndexOff/2) }},
+		{"no row", FoundOrphan, VerifyList, func(w *world, r metastore.RemoteSegment) {
+			b := w.object(w.m.rowKey(r))
+			r.ID = other
+			w.put(w.m.rowKey(r), b)
+		}},
+		{"deleted topic", FoundOrphan, VerifyList, func(w *world, r metastore.RemoteSegment) {
+			b := w.object(w.m.rowKey(r))
+			r.TopicID = other
+			w.put(w.m.rowKey(r), b)
+		}},
+		{"foreign key", FoundStranger, VerifyList, func(w *world, r metastore.RemoteSegment) {
+			w.put("p/cluster/"+spread(r.TopicID, 0)+"/readme.txt", []byte("hello"))
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := settled(t)
+			r := w.rows()[1]
+			c.damage(w, r)
+			if c.level > VerifyList {
+				if _, found := w.verify(VerifyOptions{Level: c.level - 1}); len(found) != 0 {
+					t.Errorf("level %d: %+v", c.level-1, found)
+				}
+			}
+			rep, found := w.verify(VerifyOptions{Level: c.level})
+			if len(found) != 1 || found[0].Kind != c.kind || found[0].What == "" || rep.Findings != 1 || rep.Unchecked != 0 {
+				t.Fatalf("level %d: %+v %+v", c.level, rep, found)
+			}
+			if c.kind != FoundStranger && c.name != "deleted topic" && (found[0].Topic != "t" || found[0].Base != r.Base || found[0].Next != r.Next) {
+				t.Errorf("found at the wrong place: %+v", found[0])
+			}
+		})
+	}
+}
+
+// TestVerifyStoreFaults: what the store does not show is neither sound nor a finding, and bytes that turn on the way once
+// are no corruption.
+func TestVerifyStoreFaults(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		fault objstore.Fault
+		open  bool // something remains unchecked
+	}{
+		{"list fails", objstore.Fault{Kind: objstore.FaultError, Verb: objstore.VerbList, Key: "/cluster/", Times: -1}, true},
+		{"get fails", objstore.Fault{Kind: objstore.FaultError, Verb: objstore.VerbGet, Key: ".seg"}, true},
+		{"throttled", objstore.Fault{Kind: objstore.FaultThrottle, Verb: objstore.VerbGet, Key: ".seg"}, true},
+		{"forbidden", objstore.Fault{Kind: objstore.FaultError, Verb: objstore.VerbGet, Key: ".seg", Err: objstore.ErrForbidden}, true},
+		{"wrong bytes once", objstore.Fault{Kind: objstore.FaultWrongBytes, Verb: objstore.VerbGet, Key: ".seg"}, false},
+		{"reset in the body", objstore.Fault{Kind: objstore.FaultTruncated, Verb: objstore.VerbGet, Key: ".seg"}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := settled(t)
+			w.store.Add(c.fault)
+			rep, found := w.verify(VerifyOptions{Level: VerifyData, Repair: true})
+			if len(found) != 0 || (rep.Unchecked > 0) != c.open || c.open != (rep.FirstError != "") {
+				t.Errorf("%+v %+v", rep, found)
+			}
+		})
+	}
+	w := settled(t)
+	ctx, cancel := context.WithCancel(w.ctx)
+	cancel()
+	if _, err := w.m.Verify(ctx, VerifyOptions{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a cancelled run: %v", err)
+	}
+}
+
+// TestOrphans: they go when they are old, hold nothing that the tier lacks, and the prefix is ours.
+func TestOrphans(t *testing.T) {
+	w := settled(t)
+	rows := w.rows()
+	b := w.object(w.m.rowKey(rows[0]))
+	stray, deleted, only := rows[0], rows[0], rows[len(rows)-1]
+	stray.ID, deleted.ID, only.ID = protocol.NewUUID(), protocol.NewUUID(), protocol.NewUUID()
+	deleted.TopicID = protocol.NewUUID()
+	only.Base, only.Next = only.Next, only.Next+5
+	for _, r := range []metastore.RemoteSegment{stray, deleted, only} {
+		w.put(w.m.rowKey(r), b)
+	}
+	expect := func(when string, repaired int64, why string) {
+		t.Helper()
+		rep, found := w.verify(VerifyOptions{Repair: true})
+		if rep.Findings != 3 || rep.Repaired != repaired {
+			t.Fatalf("%s: %+v %+v", when, rep, found)
+		}
+		for _, f := range found {
+			if !f.Repaired && f.Key != w.m.rowKey(only) && !strings.Contains(f.Repair, why) {
+				t.Errorf("%s: %+v", when, f)
+			}
+		}
+	}
+	expect("young", 0, "old, orphans go after")
+	w.clock.advance(3 * time.Hour)
+	w.m.ownerEpoch++
+	expect("taken over", 0, "names cluster")
+	w.m.ownerEpoch--
+	w.m.o.Failpoint = func(name string) error { return errors.New("crash at " + name) }
+	expect("crash", 0, "crash")
+	w.m.o.Failpoint = nil
+	w.store.Add(objstore.Fault{Kind: objstore.FaultError, Verb: objstore.VerbDelete, Key: ".seg"})
+	expect("store fails", 0, "injected")
+	expect("old", 2, "")
+	rep, found := w.verify(VerifyOptions{Repair: true})
+	if len(found) != 1 || found[0].Key != w.m.rowKey(only) || !strings.Contains(found[0].Repair, "no other segment") || rep.Repaired != 0 {
+		t.Errorf("at last: %+v", found)
+	}
+	w.remove(w.m.rowKey(only))
+	w.check()
+}
+
+// TestVerifyBesideLife runs Verify over and over while uploads, retention and deletes go on, with failures among them. It
+// never finds anything.
+func TestVerifyBesideLife(t *testing.T) {
+	w := newWorld(t, storyConfig(), nil)
+	w.start()
+	defer w.stop()
+	if err := w.m.ClaimOwner(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(w.ctx)
+	var wg sync.WaitGroup
+	runs := 0
+	wg.Go(func() {
+		for ctx.Err() == nil {
+			_, err := w.m.Verify(ctx, VerifyOptions{Level: VerifyData, Repair: true, Found: func(f Finding) { t.Errorf("%+v", f) }})
+			if err != nil && ctx.Err() == nil {
+				t.Error(err)
+			}
+			runs++
+		}
+	})
+	for range 3 {
+		w.story(func(err error) { t.Error(err) })
+		w.settle()
+	}
+	cancel()
+	wg.Wait()
+	if runs < 3 {
+		t.Errorf("only %d runs", runs)
+	}
+	w.check()
+}
+
+// TestVerifyRate: a bound on bytes per second is kept.
+func TestVerifyRate(t *testing.T) {
+	w := settled(t)
+	size := w.object(w.m.rowKey(w.rows()[0]))
+	ctx, cancel := context.WithTimeout(w.ctx, 50*time.Millisecond)
+	defer cancel()
+	rep, err := w.m.Verify(ctx, VerifyOptions{Level: VerifyData, BytesPerSec: int64(len(size))})
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+	if limit := int64(extentChunks*chunkBytes + len(size)); rep.BytesRead > limit {
+		t.Errorf("%d bytes read, at most %d", rep.BytesRead, limit)
+	}
+}
