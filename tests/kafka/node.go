@@ -26,6 +26,8 @@ type Options struct {
 	Data  string   // its folder: server.properties and log; <Data>.log has what it printed
 	Props []string // key=value lines beside the ones that make it a KRaft node on 127.0.0.1
 	JVM   []string // options such as -Xmx2g
+	Ports []int    // of its clients' and of its controller's listener; nil takes free ones
+	File  string   // a properties file that is its whole configuration, in place of Props and Ports; it listens at localhost:9092
 }
 
 // Node is one running process.
@@ -70,11 +72,21 @@ func Start(ctx context.Context, o Options) (*Node, error) {
 	return n, nil
 }
 
-// configure writes server.properties with ports that are free now.
+// configure writes server.properties, unless the caller did, and formats the log directory.
 func (n *Node) configure(ctx context.Context, o Options) (file string, err error) {
-	ports, err := freePorts(2)
-	if err != nil {
-		return "", err
+	if o.File != "" {
+		n.Addr = "localhost:9092"
+		text, err := os.ReadFile(o.File)
+		if err != nil || strings.Contains(string(text), "controller.quorum.voters") {
+			return o.File, errors.Join(err, format(ctx, o.File))
+		}
+		return o.File, format(ctx, o.File, "--standalone")
+	}
+	ports := o.Ports
+	if ports == nil {
+		if ports, err = freePorts(2); err != nil {
+			return "", err
+		}
 	}
 	if err := os.MkdirAll(o.Data, 0o755); err != nil {
 		return "", err
@@ -93,11 +105,15 @@ func (n *Node) configure(ctx context.Context, o Options) (file string, err error
 	if _, err := os.Stat(filepath.Join(n.Logs, "meta.properties")); err == nil {
 		return file, nil
 	}
-	format := Tool(ctx, Jars(), "kafka.tools.StorageTool", "format", "--standalone", "-t", "dmFydmUtY29tcGF0LXRlcw", "-c", file)
-	if out, err := format.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("format: %w\n%s", err, out)
+	return file, format(ctx, file, "--standalone")
+}
+
+func format(ctx context.Context, file string, how ...string) error {
+	args := append([]string{"format", "-t", "dmFydmUtY29tcGF0LXRlcw", "-c", file}, how...)
+	if out, err := Tool(ctx, Jars(), "kafka.tools.StorageTool", args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("format: %w\n%s", err, out)
 	}
-	return file, nil
+	return nil
 }
 
 func (n *Node) waitPort(ctx context.Context) error {

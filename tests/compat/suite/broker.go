@@ -17,15 +17,24 @@ const brokerStopMax = 30 * time.Second
 
 // Broker is one server that cells run against.
 type Broker struct {
-	Name string
-	Addr string // host:port of its Kafka listener
-	Data string // folder that holds all it wrote
-	Logs string // folder of its partition folders
-	Tier string // folder of a dir tier; "" where there is none
+	Name   string
+	Binary string // varve's
+	Addr   string // host:port of its Kafka listener
+	Data   string // folder that holds all it wrote
+	Logs   string // folder of its partition folders
+	Tier   string // folder of a dir tier; "" where there is none
 
 	Preallocates bool // active index files are longer than what is in them
 
 	stop func()
+}
+
+// place is where a broker listens and what it is told.
+type place struct {
+	data   string // folder for all it writes
+	binary string // varve's
+	file   string // its whole configuration, in place of the profile and of data
+	ports  []int  // of its clients' and of its controllers' listener; nil takes free ones
 }
 
 // profile is what strangers' suites expect of a broker, in Kafka's names.
@@ -51,22 +60,24 @@ func buildVarve(ctx context.Context) (string, error) {
 	return bin, nil
 }
 
-// startVarve starts a binary on the profile, with a dir tier under data; without one it is built.
-func startVarve(ctx context.Context, data, bin string) (_ *Broker, err error) {
-	if bin == "" {
-		if bin, err = buildVarve(ctx); err != nil {
-			return nil, err
-		}
-	}
-	args := []string{"--set", "listeners=PLAINTEXT://127.0.0.1:0", "--set", "varve.http.listen=127.0.0.1:0"}
-	for _, kv := range profile() {
-		args = append(args, "--set", kv)
-	}
-	stderr, err := os.Create(data + ".log")
+// startVarve starts a binary, on the profile with a dir tier under data.
+func startVarve(ctx context.Context, p place) (*Broker, error) {
+	stderr, err := os.Create(p.data + ".log")
 	if err != nil {
 		return nil, err
 	}
-	n, err := node.Start(ctx, node.Options{Binary: bin, Data: data, Args: args, Stderr: stderr})
+	o := node.Options{Binary: p.binary, Args: []string{"--config", p.file}, Stderr: stderr}
+	if p.file == "" {
+		port := 0
+		if p.ports != nil {
+			port = p.ports[0]
+		}
+		o.Data, o.Args = p.data, []string{"--set", fmt.Sprintf("listeners=PLAINTEXT://127.0.0.1:%d", port), "--set", "varve.http.listen=127.0.0.1:0"}
+		for _, kv := range profile() {
+			o.Args = append(o.Args, "--set", kv)
+		}
+	}
+	n, err := node.Start(ctx, o)
 	if err != nil {
 		return nil, errors.Join(err, stderr.Close())
 	}
@@ -79,15 +90,15 @@ func startVarve(ctx context.Context, data, bin string) (_ *Broker, err error) {
 		}
 		_ = stderr.Close()
 	}
-	return &Broker{Name: "varve", Addr: n.Kafka, Data: data, Logs: filepath.Join(data, "log"), Tier: filepath.Join(data, "tier"),
-		stop: stop}, nil
+	return &Broker{Name: "varve", Binary: p.binary, Addr: n.Kafka, Data: p.data, Logs: filepath.Join(p.data, "log"),
+		Tier: filepath.Join(p.data, "tier"), stop: stop}, nil
 }
 
 // startKafka starts Apache Kafka on the same profile.
-func startKafka(ctx context.Context, data string) (*Broker, error) {
-	n, err := kafka.Start(ctx, kafka.Options{Data: data, Props: profile(), JVM: []string{"-Xmx1g", "-XX:+UseSerialGC"}})
+func startKafka(ctx context.Context, p place) (*Broker, error) {
+	n, err := kafka.Start(ctx, kafka.Options{Data: p.data, Props: profile(), Ports: p.ports, File: p.file, JVM: []string{"-Xmx1g", "-XX:+UseSerialGC"}})
 	if err != nil {
 		return nil, err
 	}
-	return &Broker{Name: "kafka", Addr: n.Addr, Data: data, Logs: n.Logs, Preallocates: true, stop: n.Kill}, nil
+	return &Broker{Name: "kafka", Addr: n.Addr, Data: p.data, Logs: n.Logs, Preallocates: true, stop: n.Kill}, nil
 }

@@ -11,6 +11,7 @@ func clients() []Client {
 	return slices.Concat(
 		[]Client{
 			kcatClient(),
+			quickStartClient(),
 			toolsClient(),
 			javaClient("java-4.4", "kafka", kafka.Jars(), installJava4),
 			javaClient("java-3.9", "clients3", clients3Jars(), installJava3),

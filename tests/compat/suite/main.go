@@ -21,6 +21,7 @@ type options struct {
 	clients, cases   *regexp.Regexp
 	jobs             int
 	keep, binary     string
+	own, config      string
 }
 
 func main() {
@@ -31,12 +32,19 @@ func main() {
 	flag.IntVar(&o.jobs, "jobs", 3, "cells that run at once")
 	flag.StringVar(&o.keep, "keep", "", "folder for the brokers' data and logs, kept at the end (default: a temporary one)")
 	flag.StringVar(&o.binary, "varve", "", "the varve binary to run (default: built from cmd/varve)")
+	flag.StringVar(&o.own, "own", "", "used by the suite itself: start this broker at localhost:9092 and run the arguments beside it")
+	flag.StringVar(&o.config, "config", "", "used with -own: the broker's whole configuration")
 	clients := flag.String("clients", ".", "regular expression of the clients to run")
 	cases := flag.String("cases", ".", "regular expression of the cases to run")
 	flag.Parse()
 	o.clients, o.cases = regexp.MustCompile(*clients), regexp.MustCompile(*cases)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := suite(ctx, o)
+	var err error
+	if o.own != "" {
+		err = runBeside(ctx, o, flag.Args())
+	} else {
+		err = suite(ctx, o)
+	}
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -63,6 +71,11 @@ func suite(ctx context.Context, o options) error {
 	if len(chosen) == 0 {
 		return errors.New("no client has such a case")
 	}
+	if o.binary == "" {
+		if o.binary, err = buildVarve(ctx); err != nil {
+			return err
+		}
+	}
 	for _, cl := range chosen {
 		if err := cl.Install(ctx); err != nil {
 			return err
@@ -79,12 +92,11 @@ func suite(ctx context.Context, o options) error {
 
 type starter struct {
 	name  string
-	start func(ctx context.Context, data string) (*Broker, error)
+	start func(ctx context.Context, p place) (*Broker, error)
 }
 
 func brokers(o options) []starter {
-	varve := starter{"varve", func(ctx context.Context, data string) (*Broker, error) { return startVarve(ctx, data, o.binary) }}
-	kafka := starter{"kafka", startKafka}
+	varve, kafka := starter{"varve", startVarve}, starter{"kafka", startKafka}
 	switch {
 	case o.only:
 		return []starter{kafka}
@@ -115,7 +127,7 @@ func choose(o options) (chosen []Client) {
 // onBroker runs every chosen cell on one broker: at most o.jobs at once, the last ones alone after the others.
 func onBroker(ctx context.Context, o options, s starter, scratch string, chosen []Client, table *Table) error {
 	began := time.Now()
-	b, err := s.start(ctx, filepath.Join(scratch, s.name))
+	b, err := s.start(ctx, place{data: filepath.Join(scratch, s.name), binary: o.binary})
 	if err != nil {
 		return err
 	}
