@@ -3,6 +3,7 @@ package metastore
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"varve/metastore/metapb"
 	"varve/protocol"
@@ -31,6 +32,9 @@ func (t *tx) segmentStart(c *metapb.SegmentStart) (Result, error) {
 	}
 	if err := t.leads(&seg); err != nil {
 		return Result{}, err
+	}
+	if t.leftTier(seg.TopicID) {
+		return Result{}, protocol.Errorf(protocol.InvalidRequest, "topic %s was taken out of the tier", seg.TopicID)
 	}
 	seg.State, seg.StartTimeMs, seg.StateTimeMs = SegStarted, t.timeMs, t.timeMs
 	if seg.DeadlineMs == 0 {
@@ -94,6 +98,7 @@ func (t *tx) segmentFinish(c *metapb.SegmentFinish) (Result, error) {
 	finished := t.finish(row, &seg, &tier)
 	tier.Epochs = joinLineage(&tier, &seg)
 	tier.End = seg.Next
+	tier.Settled = max(tier.Settled, tier.End)
 	t.putTier(seg.TopicID, seg.Partition, &tier)
 	t.record(&metapb.JournalRecord{Body: &metapb.JournalRecord_Finished{Finished: finished}})
 	return Result{State: SegFinished}, nil
@@ -103,6 +108,9 @@ func (t *tx) segmentFinish(c *metapb.SegmentFinish) (Result, error) {
 func (t *tx) refuseFinish(row, seg *RemoteSegment, tier *TierState) string {
 	if err := t.leads(row); err != nil {
 		return protocol.MessageOf(err)
+	}
+	if t.leftTier(seg.TopicID) {
+		return "the topic was taken out of the tier"
 	}
 	if seg.Base != tier.End && (seg.Base < tier.End || seg.Base > tier.LogStart) {
 		return fmt.Sprintf("base %d, but the tier ends at %d and the log starts at %d", seg.Base, tier.End, tier.LogStart)
@@ -131,6 +139,8 @@ func (t *tx) segmentReplace(c *metapb.SegmentReplace) (Result, error) {
 	why := ""
 	if err := t.leads(&row.seg); err != nil {
 		why = protocol.MessageOf(err)
+	} else if t.leftTier(seg.TopicID) {
+		why = "the topic was taken out of the tier"
 	} else if !equalCover(old, ids, &seg) {
 		why = fmt.Sprintf("[%d, %d) is not exactly what the %d old segments cover", seg.Base, seg.Next, len(ids))
 	}
@@ -222,7 +232,8 @@ func (t *tx) segmentsDelete(c *metapb.SegmentsDelete) (Result, error) {
 		return Result{}, err
 	}
 	tier := t.tier(topic, c.Partition)
-	rows, missing := t.deletable(topic, c.Partition, ids, tier.LogStart)
+	left := t.leftTier(topic)
+	rows, missing := t.deletable(topic, c.Partition, ids, tier.LogStart, left)
 	if missing > 0 {
 		return Result{}, protocol.Errorf(protocol.InvalidRequest, "%d of %d segments are unknown or hold offsets from log start %d on", missing, len(ids), tier.LogStart)
 	}
@@ -233,16 +244,41 @@ func (t *tx) segmentsDelete(c *metapb.SegmentsDelete) (Result, error) {
 		if row.seg.State == SegFinished {
 			tier.Bytes -= row.seg.LogBytes
 			tier.Count--
+			if row.seg.Next > tier.LogStart {
+				tier.End = min(tier.End, max(row.seg.Base, tier.LogStart))
+			}
 		}
+	}
+	if left {
+		tier.cutLineage()
 	}
 	t.startDelete(rows, tier.LogStart)
 	t.putTier(topic, c.Partition, &tier)
 	return Result{}, nil
 }
 
+// cutLineage drops the epochs of offsets that are no longer in the tier: what comes back later has its own.
+func (s *TierState) cutLineage() {
+	if s.Count == 0 {
+		s.Epochs = nil
+	}
+	s.Epochs = slices.DeleteFunc(s.Epochs, func(e EpochStart) bool { return e.Start >= s.End })
+}
+
+// leftTier reports whether the topic's own configs say that it is not tiered. Topics that never were need not say so, but
+// have no rows either.
+func (t *tx) leftTier(id protocol.UUID) bool {
+	topic, ok := t.img.TopicByID(id)
+	if !ok {
+		return false
+	}
+	v, said := topic.Configs["remote.storage.enable"]
+	return said && !strings.EqualFold(strings.TrimSpace(v), "true")
+}
+
 // deletable finds the rows of ids that are STARTED, or FINISHED and wholly below log start; missing counts the ids that are neither of
-// these nor already in DELETE_STARTED.
-func (t *tx) deletable(topic protocol.UUID, partition int32, ids []protocol.UUID, logStart int64) (rows []segRow, missing int) {
+// these nor already in DELETE_STARTED. Of a topic that left the tier all FINISHED ones may go, but from the end on, so that no gap is left.
+func (t *tx) deletable(topic protocol.UUID, partition int32, ids []protocol.UUID, logStart int64, left bool) (rows []segRow, missing int) {
 	want := map[protocol.UUID]bool{}
 	for _, id := range ids {
 		if want[id] {
@@ -259,18 +295,26 @@ func (t *tx) deletable(topic protocol.UUID, partition int32, ids []protocol.UUID
 	if len(want) == 0 {
 		return rows, 0
 	}
+	above, gap := false, false // a row above log start goes; one after it would stay
 	t.scan(partKey(nsFinished, topic, partition), nil, func(key, value []byte) bool {
 		row, err := t.decode(key, value)
-		if err != nil || row.seg.Next > logStart {
+		if err != nil || row.seg.Next > logStart && !left {
 			t.fail(err)
 			return false
 		}
 		if want[row.seg.ID] {
 			delete(want, row.seg.ID)
 			rows = append(rows, row)
+			above = above || row.seg.Next > logStart
+		} else if above {
+			gap = true
+			return false
 		}
-		return len(want) > 0
+		return len(want) > 0 || above
 	})
+	if gap {
+		return nil, len(ids)
+	}
 	return rows, len(want)
 }
 

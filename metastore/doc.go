@@ -19,7 +19,9 @@
 //   - Remote segments (invariant 7): only a FINISHED row is readable. FINISHED needs the row in STARTED, its writer to lead the partition at the
 //     leader epoch of the row, the base to be the tier's end (or the gap to lie wholly below log start), and the leader epochs to
 //     continue the tier's. Only a row in STARTED can be refused; it then is in DELETE_STARTED, the one state that permits a DELETE.
-//     FINISHED segments of a partition never overlap and leave no gap between log start and the tier's end, which never falls.
+//     FINISHED segments of a partition never overlap and leave no gap between log start and the tier's end.
+//   - FINISHED rows with readable offsets go only when the topic's own configs say that it left the tier, from the end on. The tier's end falls
+//     with them; the highest there ever was (settled) does not.
 //   - A row that never was FINISHED stays until its upload deadline is past: it is the tombstone that catches a late PUT.
 //   - Every FINISHED, REPLACE, log-start move, topic and config change, producer-id block and DELETE_STARTED is queued for the journal
 //     in the same batch, until JournalClear. The queue is bounded: see DefaultJournalEntries.

@@ -72,7 +72,8 @@ type RemoteSegment struct {
 // TierState is what the metastore knows of one partition in the tier.
 type TierState struct {
 	LogStart int64
-	End      int64        // first offset that never was in the tier; never falls
+	End      int64        // of what is in the tier: FINISHED segments cover [LogStart, End). It falls only while the topic is taken out of the tier
+	Settled  int64        // first offset that never was in the tier; never falls
 	Epochs   []EpochStart // lineage of [LogStart, End), ascending
 	Bytes    int64        // log bytes of all FINISHED segments
 	Count    int64        // FINISHED segments

@@ -24,6 +24,64 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type RestorePhase int32
+
+const (
+	RestorePhase_RESTORE_CLAIM    RestorePhase = 0 // the owner objects are being taken over
+	RestorePhase_RESTORE_IMPORT   RestorePhase = 1 // hidden topics are being filled
+	RestorePhase_RESTORE_GROUPS   RestorePhase = 2 // all topics are whole; group offsets are being written
+	RestorePhase_RESTORE_PUBLISH  RestorePhase = 3 // topics become visible, one by one
+	RestorePhase_RESTORE_SNAPSHOT RestorePhase = 4 // this cluster's own snapshot is to be written
+	RestorePhase_RESTORE_ABORT    RestorePhase = 5 // hidden topics are being dropped
+)
+
+// Enum value maps for RestorePhase.
+var (
+	RestorePhase_name = map[int32]string{
+		0: "RESTORE_CLAIM",
+		1: "RESTORE_IMPORT",
+		2: "RESTORE_GROUPS",
+		3: "RESTORE_PUBLISH",
+		4: "RESTORE_SNAPSHOT",
+		5: "RESTORE_ABORT",
+	}
+	RestorePhase_value = map[string]int32{
+		"RESTORE_CLAIM":    0,
+		"RESTORE_IMPORT":   1,
+		"RESTORE_GROUPS":   2,
+		"RESTORE_PUBLISH":  3,
+		"RESTORE_SNAPSHOT": 4,
+		"RESTORE_ABORT":    5,
+	}
+)
+
+func (x RestorePhase) Enum() *RestorePhase {
+	p := new(RestorePhase)
+	*p = x
+	return p
+}
+
+func (x RestorePhase) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RestorePhase) Descriptor() protoreflect.EnumDescriptor {
+	return file_metastore_metapb_meta_proto_enumTypes[0].Descriptor()
+}
+
+func (RestorePhase) Type() protoreflect.EnumType {
+	return &file_metastore_metapb_meta_proto_enumTypes[0]
+}
+
+func (x RestorePhase) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RestorePhase.Descriptor instead.
+func (RestorePhase) EnumDescriptor() ([]byte, []int) {
+	return file_metastore_metapb_meta_proto_rawDescGZIP(), []int{0}
+}
+
 // Command is one Raft log entry. Every command carries the versions it was computed from; the state machine refuses stale ones.
 type Command struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -51,6 +109,7 @@ type Command struct {
 	//	*Command_SweepTopic
 	//	*Command_JournalClear
 	//	*Command_JournalSwitch
+	//	*Command_Restore
 	Body          isCommand_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -289,6 +348,15 @@ func (x *Command) GetJournalSwitch() *JournalSwitch {
 	return nil
 }
 
+func (x *Command) GetRestore() *RestoreCommand {
+	if x != nil {
+		if x, ok := x.Body.(*Command_Restore); ok {
+			return x.Restore
+		}
+	}
+	return nil
+}
+
 type isCommand_Body interface {
 	isCommand_Body()
 }
@@ -377,6 +445,10 @@ type Command_JournalSwitch struct {
 	JournalSwitch *JournalSwitch `protobuf:"bytes,22,opt,name=journal_switch,json=journalSwitch,proto3,oneof"`
 }
 
+type Command_Restore struct {
+	Restore *RestoreCommand `protobuf:"bytes,40,opt,name=restore,proto3,oneof"`
+}
+
 func (*Command_Bootstrap) isCommand_Body() {}
 
 func (*Command_RegisterBroker) isCommand_Body() {}
@@ -418,6 +490,8 @@ func (*Command_SweepTopic) isCommand_Body() {}
 func (*Command_JournalClear) isCommand_Body() {}
 
 func (*Command_JournalSwitch) isCommand_Body() {}
+
+func (*Command_Restore) isCommand_Body() {}
 
 type Bootstrap struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2229,6 +2303,7 @@ type TopicRow struct {
 	Configs       map[string]string      `protobuf:"bytes,2,rep,name=configs,proto3" json:"configs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Partitions    int32                  `protobuf:"varint,3,opt,name=partitions,proto3" json:"partitions,omitempty"`
 	ConfigVersion uint64                 `protobuf:"varint,4,opt,name=config_version,json=configVersion,proto3" json:"config_version,omitempty"`
+	Held          bool                   `protobuf:"varint,40,opt,name=held,proto3" json:"held,omitempty"` // restored: retention waits until it is released
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2291,6 +2366,13 @@ func (x *TopicRow) GetConfigVersion() uint64 {
 	return 0
 }
 
+func (x *TopicRow) GetHeld() bool {
+	if x != nil {
+		return x.Held
+	}
+	return false
+}
+
 type BrokerConfigRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Configs       map[string]string      `protobuf:"bytes,1,rep,name=configs,proto3" json:"configs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
@@ -2350,6 +2432,7 @@ type TierRow struct {
 	Epochs        []*EpochStart          `protobuf:"bytes,3,rep,name=epochs,proto3" json:"epochs,omitempty"`
 	Bytes         int64                  `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	Count         int64                  `protobuf:"varint,5,opt,name=count,proto3" json:"count,omitempty"`
+	Settled       int64                  `protobuf:"varint,6,opt,name=settled,proto3" json:"settled,omitempty"` // the highest end there ever was; absent when that is the end
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2415,6 +2498,13 @@ func (x *TierRow) GetBytes() int64 {
 func (x *TierRow) GetCount() int64 {
 	if x != nil {
 		return x.Count
+	}
+	return 0
+}
+
+func (x *TierRow) GetSettled() int64 {
+	if x != nil {
+		return x.Settled
 	}
 	return 0
 }
@@ -2489,6 +2579,8 @@ type ClusterRow struct {
 	Journal          bool                   `protobuf:"varint,5,opt,name=journal,proto3" json:"journal,omitempty"`
 	JournaledThrough uint64                 `protobuf:"varint,6,opt,name=journaled_through,json=journaledThrough,proto3" json:"journaled_through,omitempty"`
 	JournalEntries   int64                  `protobuf:"varint,7,opt,name=journal_entries,json=journalEntries,proto3" json:"journal_entries,omitempty"`
+	RestoredIndex    uint64                 `protobuf:"varint,40,opt,name=restored_index,json=restoredIndex,proto3" json:"restored_index,omitempty"` // raft index of the last topic that came from another cluster's bucket
+	SnapshotIndex    uint64                 `protobuf:"varint,41,opt,name=snapshot_index,json=snapshotIndex,proto3" json:"snapshot_index,omitempty"` // raft index of the newest snapshot in the bucket
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -2572,6 +2664,20 @@ func (x *ClusterRow) GetJournalEntries() int64 {
 	return 0
 }
 
+func (x *ClusterRow) GetRestoredIndex() uint64 {
+	if x != nil {
+		return x.RestoredIndex
+	}
+	return 0
+}
+
+func (x *ClusterRow) GetSnapshotIndex() uint64 {
+	if x != nil {
+		return x.SnapshotIndex
+	}
+	return 0
+}
+
 // JournalEntry is what one command changed, in the order of raft indexes.
 type JournalEntry struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2648,6 +2754,7 @@ type JournalRecord struct {
 	//	*JournalRecord_DeleteStarted
 	//	*JournalRecord_Restated
 	//	*JournalRecord_ProducerIds
+	//	*JournalRecord_Restored
 	Body          isJournalRecord_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2789,6 +2896,15 @@ func (x *JournalRecord) GetProducerIds() *ProducerIds {
 	return nil
 }
 
+func (x *JournalRecord) GetRestored() *Restored {
+	if x != nil {
+		if x, ok := x.Body.(*JournalRecord_Restored); ok {
+			return x.Restored
+		}
+	}
+	return nil
+}
+
 type isJournalRecord_Body interface {
 	isJournalRecord_Body()
 }
@@ -2837,6 +2953,10 @@ type JournalRecord_ProducerIds struct {
 	ProducerIds *ProducerIds `protobuf:"bytes,11,opt,name=producer_ids,json=producerIds,proto3,oneof"`
 }
 
+type JournalRecord_Restored struct {
+	Restored *Restored `protobuf:"bytes,40,opt,name=restored,proto3,oneof"`
+}
+
 func (*JournalRecord_Finished) isJournalRecord_Body() {}
 
 func (*JournalRecord_Replaced) isJournalRecord_Body() {}
@@ -2858,6 +2978,8 @@ func (*JournalRecord_DeleteStarted) isJournalRecord_Body() {}
 func (*JournalRecord_Restated) isJournalRecord_Body() {}
 
 func (*JournalRecord_ProducerIds) isJournalRecord_Body() {}
+
+func (*JournalRecord_Restored) isJournalRecord_Body() {}
 
 type LogStartMoved struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3338,11 +3460,1626 @@ func (x *ProducerIds) GetNext() int64 {
 	return 0
 }
 
+// SnapshotRecord is one record of a snapshot. A reader passes over a body that it does not know; one that it must not pass over
+// comes with a bit in the snapshot's required features. Order: cluster, locations, broker configs, topics, then for each
+// partition its state and its rows, then group offsets.
+type SnapshotRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Body:
+	//
+	//	*SnapshotRecord_Cluster
+	//	*SnapshotRecord_Locations
+	//	*SnapshotRecord_BrokerConfigs
+	//	*SnapshotRecord_Topic
+	//	*SnapshotRecord_Partition
+	//	*SnapshotRecord_Segments
+	//	*SnapshotRecord_GroupOffsets
+	Body          isSnapshotRecord_Body `protobuf_oneof:"body"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotRecord) Reset() {
+	*x = SnapshotRecord{}
+	mi := &file_metastore_metapb_meta_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotRecord) ProtoMessage() {}
+
+func (x *SnapshotRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_metastore_metapb_meta_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotRecord.ProtoReflect.Descriptor instead.
+func (*SnapshotRecord) Descriptor() ([]byte, []int) {
+	return file_metastore_metapb_meta_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *SnapshotRecord) GetBody() isSnapshotRecord_Body {
+	if x != nil {
+		return x.Body
+	}
+	return nil
+}
+
+func (x *SnapshotRecord) GetCluster() *SnapshotCluster {
+	if x != nil {
+		if x, ok := x.Body.(*SnapshotRecord_Cluster); ok {
+			return x.Cluster
+		}
+	}
+	return nil
+}
+
+func (x *SnapshotRecord) GetLocations() *SnapshotLocations {
+	if x != nil {
+		if x, ok := x.Body.(*SnapshotRecord_Locations); ok {
+			return x.Locations
+		}
+	}
+	return nil
+}
+
+func (x *SnapshotRecord) GetBrokerConfigs() *SnapshotBrokerConfigs {
+	if x != nil {
+		if x, ok := x.Body.(*SnapshotRecord_BrokerConfigs); ok {
+			return x.BrokerConfigs
+		}
+	}
+	return nil
+}
+
+func (x *SnapshotRecord) GetTopic() *SnapshotTopic {
+	if x != nil {
+		if x, ok := x.Body.(*SnapshotRecord_Topic); ok {
+			return x.Topic
+		}
+	}
+	return nil
+}
+
+func (x *SnapshotRecord) GetPartition() *SnapshotPartition {
+	if x != nil {
+		if x, ok := x.Body.(*SnapshotRecord_Partition); ok {
+			return x.Partition
+		}
+	}
+	return nil
+}
+
+func (x *SnapshotRecord) GetSegments() *SnapshotSegments {
+	if x != nil {
+		if x, ok := x.Body.(*SnapshotRecord_Segments); ok {
+			return x.Segments
+		}
+	}
+	return nil
+}
+
+func (x *SnapshotRecord) GetGroupOffsets() *GroupOffsets {
+	if x != nil {
+		if x, ok := x.Body.(*SnapshotRecord_GroupOffsets); ok {
+			return x.GroupOffsets
+		}
+	}
+	return nil
+}
+
+type isSnapshotRecord_Body interface {
+	isSnapshotRecord_Body()
+}
+
+type SnapshotRecord_Cluster struct {
+	Cluster *SnapshotCluster `protobuf:"bytes,1,opt,name=cluster,proto3,oneof"`
+}
+
+type SnapshotRecord_Locations struct {
+	Locations *SnapshotLocations `protobuf:"bytes,2,opt,name=locations,proto3,oneof"`
+}
+
+type SnapshotRecord_BrokerConfigs struct {
+	BrokerConfigs *SnapshotBrokerConfigs `protobuf:"bytes,3,opt,name=broker_configs,json=brokerConfigs,proto3,oneof"`
+}
+
+type SnapshotRecord_Topic struct {
+	Topic *SnapshotTopic `protobuf:"bytes,4,opt,name=topic,proto3,oneof"`
+}
+
+type SnapshotRecord_Partition struct {
+	Partition *SnapshotPartition `protobuf:"bytes,5,opt,name=partition,proto3,oneof"`
+}
+
+type SnapshotRecord_Segments struct {
+	Segments *SnapshotSegments `protobuf:"bytes,6,opt,name=segments,proto3,oneof"`
+}
+
+type SnapshotRecord_GroupOffsets struct {
+	GroupOffsets *GroupOffsets `protobuf:"bytes,7,opt,name=group_offsets,json=groupOffsets,proto3,oneof"`
+}
+
+func (*SnapshotRecord_Cluster) isSnapshotRecord_Body() {}
+
+func (*SnapshotRecord_Locations) isSnapshotRecord_Body() {}
+
+func (*SnapshotRecord_BrokerConfigs) isSnapshotRecord_Body() {}
+
+func (*SnapshotRecord_Topic) isSnapshotRecord_Body() {}
+
+func (*SnapshotRecord_Partition) isSnapshotRecord_Body() {}
+
+func (*SnapshotRecord_Segments) isSnapshotRecord_Body() {}
+
+func (*SnapshotRecord_GroupOffsets) isSnapshotRecord_Body() {}
+
+type SnapshotCluster struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	ClusterId      string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	Index          uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"` // raft index of the state
+	NextProducerId int64                  `protobuf:"varint,3,opt,name=next_producer_id,json=nextProducerId,proto3" json:"next_producer_id,omitempty"`
+	Claims         []*OwnerClaim          `protobuf:"bytes,4,rep,name=claims,proto3" json:"claims,omitempty"` // folders of other clusters that this one has taken over
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *SnapshotCluster) Reset() {
+	*x = SnapshotCluster{}
+	mi := &file_metastore_metapb_meta_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotCluster) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotCluster) ProtoMessage() {}
+
+func (x *SnapshotCluster) ProtoReflect() protoreflect.Message {
+	mi := &file_metastore_metapb_meta_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotCluster.ProtoReflect.Descriptor instead.
+func (*SnapshotCluster) Descriptor() ([]byte, []int) {
+	return file_metastore_metapb_meta_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *SnapshotCluster) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *SnapshotCluster) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *SnapshotCluster) GetNextProducerId() int64 {
+	if x != nil {
+		return x.NextProducerId
+	}
+	return 0
+}
+
+func (x *SnapshotCluster) GetClaims() []*OwnerClaim {
+	if x != nil {
+		return x.Claims
+	}
+	return nil
+}
+
+// OwnerClaim names a cluster's folder in the bucket, and the epoch at which its owner object was taken over.
+type OwnerClaim struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	Epoch         int64                  `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OwnerClaim) Reset() {
+	*x = OwnerClaim{}
+	mi := &file_metastore_metapb_meta_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OwnerClaim) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OwnerClaim) ProtoMessage() {}
+
+func (x *OwnerClaim) ProtoReflect() protoreflect.Message {
+	mi := &file_metastore_metapb_meta_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OwnerClaim.ProtoReflect.Descriptor instead.
+func (*OwnerClaim) Descriptor() ([]byte, []int) {
+	return file_metastore_metapb_meta_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *OwnerClaim) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *OwnerClaim) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+type SnapshotLocations struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Locations     []string               `protobuf:"bytes,1,rep,name=locations,proto3" json:"locations,omitempty"` // rows name them by their place here
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotLocations) Reset() {
+	*x = SnapshotLocations{}
+	mi := &file_metastore_metapb_meta_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotLocations) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotLocations) ProtoMessage() {}
+
+func (x *SnapshotLocations) ProtoReflect() protoreflect.Message {
+	mi := &file_metastore_metapb_meta_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotLocations.ProtoReflect.Descriptor instead.
+func (*SnapshotLocations) Descriptor() ([]byte, []int) {
+	return file_metastore_metapb_meta_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *SnapshotLocations) GetLocations() []string {
+	if x != nil {
+		return x.Locations
+	}
+	return nil
+}
+
+type SnapshotBrokerConfigs struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Broker        string                 `protobuf:"bytes,1,opt,name=broker,proto3" json:"broker,omitempty"` // decimal node id, "" for the default of all brokers
+	Configs       map[string]string      `protobuf:"bytes,2,rep,name=configs,proto3" json:"configs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotBrokerConfigs) Reset() {
+	*x = SnapshotBrokerConfigs{}
+	mi := &file_metastore_metapb_meta_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotBrokerConfigs) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotBrokerConfigs) ProtoMessage() {}
+
+func (x *SnapshotBrokerConfigs) ProtoReflect() protoreflect.Message {
+	mi := &file_metastore_metapb_meta_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotBrokerConfigs.ProtoReflect.Descriptor instead.
+func (*SnapshotBrokerConfigs) Descriptor() ([]byte, []int) {
+	return file_metastore_metapb_meta_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *SnapshotBrokerConfigs) GetBroker() string {
+	if x != nil {
+		return x.Broker
+	}
+	return ""
+}
+
+func (x *SnapshotBrokerConfigs) GetConfigs() map[string]string {
+	if x != nil {
+		return x.Configs
+	}
+	return nil
+}
+
+type SnapshotTopic struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TopicId       []byte                 `protobuf:"bytes,1,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Configs       map[string]string      `protobuf:"bytes,3,rep,name=configs,proto3" json:"configs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	LeaderEpochs  []int32                `protobuf:"varint,4,rep,packed,name=leader_epochs,json=leaderEpochs,proto3" json:"leader_epochs,omitempty"` // one per partition
+	Replication   int32                  `protobuf:"varint,5,opt,name=replication,proto3" json:"replication,omitempty"`                              // replicas of partition 0
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotTopic) Reset() {
+	*x = SnapshotTopic{}
+	mi := &file_metastore_metapb_meta_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotTopic) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotTopic) ProtoMessage() {}
+
+func (x *SnapshotTopic) ProtoReflect() protoreflect.Message {
+	mi := &file_metastore_metapb_meta_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotTopic.ProtoReflect.Descriptor instead.
+func (*SnapshotTopic) Descriptor() ([]byte, []int) {
+	return file_metastore_metapb_meta_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *SnapshotTopic) GetTopicId() []byte {
+	if x != nil {
+		return x.TopicId
+	}
+	return nil
+}
+
+func (x *SnapshotTopic) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SnapshotTopic) GetConfigs() map[string]string {
+	if x != nil {
+		return x.Configs
+	}
+	return nil
+}
+
+func (x *SnapshotTopic) GetLeaderEpochs() []int32 {
+	if x != nil {
+		return x.LeaderEpochs
+	}
+	return nil
+}
+
+func (x *SnapshotTopic) GetReplication() int32 {
+	if x != nil {
+		return x.Replication
+	}
+	return 0
+}
+
+type SnapshotPartition struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TopicId       []byte                 `protobuf:"bytes,1,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`
+	Partition     int32                  `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
+	Tier          *TierRow               `protobuf:"bytes,3,opt,name=tier,proto3" json:"tier,omitempty"` // absent when nothing of it ever was FINISHED
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotPartition) Reset() {
+	*x = SnapshotPartition{}
+	mi := &file_metastore_metapb_meta_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotPartition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotPartition) ProtoMessage() {}
+
+func (x *SnapshotPartition) ProtoReflect() protoreflect.Message {
+	mi := &file_metastore_metapb_meta_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotPartition.ProtoReflect.Descriptor instead.
+func (*SnapshotPartition) Descriptor() ([]byte, []int) {
+	return file_metastore_metapb_meta_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *SnapshotPartition) GetTopicId() []byte {
+	if x != nil {
+		return x.TopicId
+	}
+	return nil
+}
+
+func (x *SnapshotPartition) GetPartition() int32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *SnapshotPartition) GetTier() *TierRow {
+	if x != nil {
+		return x.Tier
+	}
+	return nil
+}
+
+type SnapshotSegments struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TopicId       []byte                 `protobuf:"bytes,1,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`
+	Partition     int32                  `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
+	Rows          []byte                 `protobuf:"bytes,3,opt,name=rows,proto3" json:"rows,omitempty"` // segment rows one after the other, by the byte table in metastore/segment.go
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotSegments) Reset() {
+	*x = SnapshotSegments{}
+	mi := &file_metastore_metapb_meta_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotSegments) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotSegments) ProtoMessage() {}
+
+func (x *SnapshotSegments) ProtoReflect() protoreflect.Message {
+	mi := &file_metastore_metapb_meta_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotSegments.ProtoReflect.Descriptor instead.
+func (*SnapshotSegments) Descriptor() ([]byte, []int) {
+	return file_metastore_metapb_meta_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *SnapshotSegments) GetTopicId() []byte {
+	if x != nil {
+		return x.TopicId
+	}
+	return nil
+}
+
+func (x *SnapshotSegments) GetPartition() int32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *SnapshotSegments) GetRows() []byte {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+// GroupOffsets are offsets out of one partition of __consumer_offsets.
+type GroupOffsets struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Partition     int32                  `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
+	AsOfMs        int64                  `protobuf:"varint,2,opt,name=as_of_ms,json=asOfMs,proto3" json:"as_of_ms,omitempty"`
+	Offsets       []*GroupOffset         `protobuf:"bytes,3,rep,name=offsets,proto3" json:"offsets,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupOffsets) Reset() {
+	*x = GroupOffsets{}
+	mi := &file_metastore_metapb_meta_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupOffsets) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupOffsets) ProtoMessage() {}
+
+func (x *GroupOffsets) ProtoReflect() protoreflect.Message {
+	mi := &file_metastore_metapb_meta_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupOffsets.ProtoReflect.Descriptor instead.
+func (*GroupOffsets) Descriptor() ([]byte, []int) {
+	return file_metastore_metapb_meta_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *GroupOffsets) GetPartition() int32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *GroupOffsets) GetAsOfMs() int64 {
+	if x != nil {
+		return x.AsOfMs
+	}
+	return 0
+}
+
+func (x *GroupOffsets) GetOffsets() []*GroupOffset {
+	if x != nil {
+		return x.Offsets
+	}
+	return nil
+}
+
+type GroupOffset struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	Topic         string                 `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`
+	Partition     int32                  `protobuf:"varint,3,opt,name=partition,proto3" json:"partition,omitempty"`
+	Offset        int64                  `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`
+	LeaderEpoch   int32                  `protobuf:"varint,5,opt,name=leader_epoch,json=leaderEpoch,proto3" json:"leader_epoch,omitempty"` // -1 unknown
+	Metadata      string                 `protobuf:"bytes,6,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	CommitMs      int64                  `protobuf:"varint,7,opt,name=commit_ms,json=commitMs,proto3" json:"commit_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupOffset) Reset() {
+	*x = GroupOffset{}
+	mi := &file_metastore_metapb_meta_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupOffset) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupOffset) ProtoMessage() {}
+
+func (x *GroupOffset) ProtoReflect() protoreflect.Message {
+	mi := &file_metastore_metapb_meta_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupOffset.ProtoReflect.Descriptor instead.
+func (*GroupOffset) Descriptor() ([]byte, []int) {
+	return file_metastore_metapb_meta_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *GroupOffset) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *GroupOffset) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *GroupOffset) GetPartition() int32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *GroupOffset) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *GroupOffset) GetLeaderEpoch() int32 {
+	if x != nil {
+		return x.LeaderEpoch
+	}
+	return 0
+}
+
+func (x *GroupOffset) GetMetadata() string {
+	if x != nil {
+		return x.Metadata
+	}
+	return ""
+}
+
+func (x *GroupOffset) GetCommitMs() int64 {
+	if x != nil {
+		return x.CommitMs
+	}
+	return 0
+}
+
+// RestoreRow is the restore under way, of which there is at most one.
+type RestoreRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            []byte                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Source        string                 `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`          // cluster id
+	ToMs          int64                  `protobuf:"varint,3,opt,name=to_ms,json=toMs,proto3" json:"to_ms,omitempty"` // point in time; 0 = the newest
+	Topics        string                 `protobuf:"bytes,4,opt,name=topics,proto3" json:"topics,omitempty"`          // pattern; "" = all
+	Salvage       bool                   `protobuf:"varint,5,opt,name=salvage,proto3" json:"salvage,omitempty"`
+	Phase         RestorePhase           `protobuf:"varint,6,opt,name=phase,proto3,enum=varve.metapb.RestorePhase" json:"phase,omitempty"`
+	StartedMs     int64                  `protobuf:"varint,7,opt,name=started_ms,json=startedMs,proto3" json:"started_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestoreRow) Reset() {
+	*x = RestoreRow{}
+	mi := &file_metastore_metapb_meta_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestoreRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestoreRow) ProtoMessage() {}
+
+func (x *RestoreRow) ProtoReflect() protoreflect.Message {
+	mi := &file_metastore_metapb_meta_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestoreRow.ProtoReflect.Descriptor instead.
+func (*RestoreRow) Descriptor() ([]byte, []int) {
+	return file_metastore_metapb_meta_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *RestoreRow) GetId() []byte {
+	if x != nil {
+		return x.Id
+	}
+	return nil
+}
+
+func (x *RestoreRow) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *RestoreRow) GetToMs() int64 {
+	if x != nil {
+		return x.ToMs
+	}
+	return 0
+}
+
+func (x *RestoreRow) GetTopics() string {
+	if x != nil {
+		return x.Topics
+	}
+	return ""
+}
+
+func (x *RestoreRow) GetSalvage() bool {
+	if x != nil {
+		return x.Salvage
+	}
+	return false
+}
+
+func (x *RestoreRow) GetPhase() RestorePhase {
+	if x != nil {
+		return x.Phase
+	}
+	return RestorePhase_RESTORE_CLAIM
+}
+
+func (x *RestoreRow) GetStartedMs() int64 {
+	if x != nil {
+		return x.StartedMs
+	}
+	return 0
+}
+
+// RestoringTopicRow is a topic that nobody sees yet.
+type RestoringTopicRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // "" for a deleted topic of which only objects to be deleted are left
+	Configs       map[string]string      `protobuf:"bytes,2,rep,name=configs,proto3" json:"configs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	LeaderEpochs  []int32                `protobuf:"varint,3,rep,packed,name=leader_epochs,json=leaderEpochs,proto3" json:"leader_epochs,omitempty"` // the least that each partition may begin with
+	Replication   int32                  `protobuf:"varint,4,opt,name=replication,proto3" json:"replication,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestoringTopicRow) Reset() {
+	*x = RestoringTopicRow{}
+	mi := &file_metastore_metapb_meta_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestoringTopicRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestoringTopicRow) ProtoMessage() {}
+
+func (x *RestoringTopicRow) ProtoReflect() protoreflect.Message {
+	mi := &file_metastore_metapb_meta_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestoringTopicRow.ProtoReflect.Descriptor instead.
+func (*RestoringTopicRow) Descriptor() ([]byte, []int) {
+	return file_metastore_metapb_meta_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *RestoringTopicRow) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RestoringTopicRow) GetConfigs() map[string]string {
+	if x != nil {
+		return x.Configs
+	}
+	return nil
+}
+
+func (x *RestoringTopicRow) GetLeaderEpochs() []int32 {
+	if x != nil {
+		return x.LeaderEpochs
+	}
+	return nil
+}
+
+func (x *RestoringTopicRow) GetReplication() int32 {
+	if x != nil {
+		return x.Replication
+	}
+	return 0
+}
+
+// RestoreCommand is a step of the restore with this id, or of none.
+type RestoreCommand struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	RestoreId []byte                 `protobuf:"bytes,1,opt,name=restore_id,json=restoreId,proto3" json:"restore_id,omitempty"`
+	// Types that are valid to be assigned to Body:
+	//
+	//	*RestoreCommand_Begin
+	//	*RestoreCommand_Advance
+	//	*RestoreCommand_Topic
+	//	*RestoreCommand_Rows
+	//	*RestoreCommand_Publish
+	//	*RestoreCommand_Wipe
+	//	*RestoreCommand_End
+	//	*RestoreCommand_Release
+	//	*RestoreCommand_Snapshot
+	Body          isRestoreCommand_Body `protobuf_oneof:"body"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestoreCommand) Reset() {
+	*x = RestoreCommand{}
+	mi := &file_metastore_metapb_meta_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestoreCommand) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestoreCommand) ProtoMessage() {}
+
+func (x *RestoreCommand) ProtoReflect() protoreflect.Message {
+	mi := &file_metastore_metapb_meta_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestoreCommand.ProtoReflect.Descriptor instead.
+func (*RestoreCommand) Descriptor() ([]byte, []int) {
+	return file_metastore_metapb_meta_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *RestoreCommand) GetRestoreId() []byte {
+	if x != nil {
+		return x.RestoreId
+	}
+	return nil
+}
+
+func (x *RestoreCommand) GetBody() isRestoreCommand_Body {
+	if x != nil {
+		return x.Body
+	}
+	return nil
+}
+
+func (x *RestoreCommand) GetBegin() *RestoreBegin {
+	if x != nil {
+		if x, ok := x.Body.(*RestoreCommand_Begin); ok {
+			return x.Begin
+		}
+	}
+	return nil
+}
+
+func (x *RestoreCommand) GetAdvance() *RestoreAdvance {
+	if x != nil {
+		if x, ok := x.Body.(*RestoreCommand_Advance); ok {
+			return x.Advance
+		}
+	}
+	return nil
+}
+
+func (x *RestoreCommand) GetTopic() *RestoreTopic {
+	if x != nil {
+		if x, ok := x.Body.(*RestoreCommand_Topic); ok {
+			return x.Topic
+		}
+	}
+	return nil
+}
+
+func (x *RestoreCommand) GetRows() *RestoreRows {
+	if x != nil {
+		if x, ok := x.Body.(*RestoreCommand_Rows); ok {
+			return x.Rows
+		}
+	}
+	return nil
+}
+
+func (x *RestoreCommand) GetPublish() *RestorePublish {
+	if x != nil {
+		if x, ok := x.Body.(*RestoreCommand_Publish); ok {
+			return x.Publish
+		}
+	}
+	return nil
+}
+
+func (x *RestoreCommand) GetWipe() *RestoreWipe {
+	if x != nil {
+		if x, ok := x.Body.(*RestoreCommand_Wipe); ok {
+			return x.Wipe
+		}
+	}
+	return nil
+}
+
+func (x *RestoreCommand) GetEnd() *RestoreEnd {
+	if x != nil {
+		if x, ok := x.Body.(*RestoreCommand_End); ok {
+			return x.End
+		}
+	}
+	return nil
+}
+
+func (x *RestoreCommand) GetRelease() *ReleaseTopics {
+	if x != nil {
+		if x, ok := x.Body.(*RestoreCommand_Release); ok {
+			return x.Release
+		}
+	}
+	return nil
+}
+
+func (x *RestoreCommand) GetSnapshot() *SnapshotTaken {
+	if x != nil {
+		if x, ok := x.Body.(*RestoreCommand_Snapshot); ok {
+			return x.Snapshot
+		}
+	}
+	return nil
+}
+
+type isRestoreCommand_Body interface {
+	isRestoreCommand_Body()
+}
+
+type RestoreCommand_Begin struct {
+	Begin *RestoreBegin `protobuf:"bytes,2,opt,name=begin,proto3,oneof"`
+}
+
+type RestoreCommand_Advance struct {
+	Advance *RestoreAdvance `protobuf:"bytes,3,opt,name=advance,proto3,oneof"`
+}
+
+type RestoreCommand_Topic struct {
+	Topic *RestoreTopic `protobuf:"bytes,4,opt,name=topic,proto3,oneof"`
+}
+
+type RestoreCommand_Rows struct {
+	Rows *RestoreRows `protobuf:"bytes,5,opt,name=rows,proto3,oneof"`
+}
+
+type RestoreCommand_Publish struct {
+	Publish *RestorePublish `protobuf:"bytes,6,opt,name=publish,proto3,oneof"`
+}
+
+type RestoreCommand_Wipe struct {
+	Wipe *RestoreWipe `protobuf:"bytes,7,opt,name=wipe,proto3,oneof"`
+}
+
+type RestoreCommand_End struct {
+	End *RestoreEnd `protobuf:"bytes,8,opt,name=end,proto3,oneof"`
+}
+
+type RestoreCommand_Release struct {
+	Release *ReleaseTopics `protobuf:"bytes,9,opt,name=release,proto3,oneof"`
+}
+
+type RestoreCommand_Snapshot struct {
+	Snapshot *SnapshotTaken `protobuf:"bytes,10,opt,name=snapshot,proto3,oneof"`
+}
+
+func (*RestoreCommand_Begin) isRestoreCommand_Body() {}
+
+func (*RestoreCommand_Advance) isRestoreCommand_Body() {}
+
+func (*RestoreCommand_Topic) isRestoreCommand_Body() {}
+
+func (*RestoreCommand_Rows) isRestoreCommand_Body() {}
+
+func (*RestoreCommand_Publish) isRestoreCommand_Body() {}
+
+func (*RestoreCommand_Wipe) isRestoreCommand_Body() {}
+
+func (*RestoreCommand_End) isRestoreCommand_Body() {}
+
+func (*RestoreCommand_Release) isRestoreCommand_Body() {}
+
+func (*RestoreCommand_Snapshot) isRestoreCommand_Body() {}
+
+type RestoreBegin struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Row           *RestoreRow            `protobuf:"bytes,1,opt,name=row,proto3" json:"row,omitempty"` // its phase and start are ignored
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestoreBegin) Reset() {
+	*x = RestoreBegin{}
+	mi := &file_metastore_metapb_meta_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestoreBegin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestoreBegin) ProtoMessage() {}
+
+func (x *RestoreBegin) ProtoReflect() protoreflect.Message {
+	mi := &file_metastore_metapb_meta_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestoreBegin.ProtoReflect.Descriptor instead.
+func (*RestoreBegin) Descriptor() ([]byte, []int) {
+	return file_metastore_metapb_meta_proto_rawDescGZIP(), []int{58}
+}
+
+func (x *RestoreBegin) GetRow() *RestoreRow {
+	if x != nil {
+		return x.Row
+	}
+	return nil
+}
+
+// RestoreAdvance moves to the next phase; again when it has moved there already, it changes nothing.
+type RestoreAdvance struct {
+	state          protoimpl.MessageState   `protogen:"open.v1"`
+	Next           RestorePhase             `protobuf:"varint,1,opt,name=next,proto3,enum=varve.metapb.RestorePhase" json:"next,omitempty"`
+	Claims         []*OwnerClaim            `protobuf:"bytes,2,rep,name=claims,proto3" json:"claims,omitempty"`
+	NextProducerId int64                    `protobuf:"varint,3,opt,name=next_producer_id,json=nextProducerId,proto3" json:"next_producer_id,omitempty"` // the counter rises to it
+	Configs        []*SnapshotBrokerConfigs `protobuf:"bytes,4,rep,name=configs,proto3" json:"configs,omitempty"`                                        // taken where there are none yet
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *RestoreAdvance) Reset() {
+	*x = RestoreAdvance{}
+	mi := &file_metastore_metapb_meta_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestoreAdvance) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestoreAdvance) ProtoMessage() {}
+
+func (x *RestoreAdvance) ProtoReflect() protoreflect.Message {
+	mi := &file_metastore_metapb_meta_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestoreAdvance.ProtoReflect.Descriptor instead.
+func (*RestoreAdvance) Descriptor() ([]byte, []int) {
+	return file_metastore_metapb_meta_proto_rawDescGZIP(), []int{59}
+}
+
+func (x *RestoreAdvance) GetNext() RestorePhase {
+	if x != nil {
+		return x.Next
+	}
+	return RestorePhase_RESTORE_CLAIM
+}
+
+func (x *RestoreAdvance) GetClaims() []*OwnerClaim {
+	if x != nil {
+		return x.Claims
+	}
+	return nil
+}
+
+func (x *RestoreAdvance) GetNextProducerId() int64 {
+	if x != nil {
+		return x.NextProducerId
+	}
+	return 0
+}
+
+func (x *RestoreAdvance) GetConfigs() []*SnapshotBrokerConfigs {
+	if x != nil {
+		return x.Configs
+	}
+	return nil
+}
+
+type RestoreTopic struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TopicId       []byte                 `protobuf:"bytes,1,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`
+	Row           *RestoringTopicRow     `protobuf:"bytes,2,opt,name=row,proto3" json:"row,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestoreTopic) Reset() {
+	*x = RestoreTopic{}
+	mi := &file_metastore_metapb_meta_proto_msgTypes[60]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestoreTopic) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestoreTopic) ProtoMessage() {}
+
+func (x *RestoreTopic) ProtoReflect() protoreflect.Message {
+	mi := &file_metastore_metapb_meta_proto_msgTypes[60]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestoreTopic.ProtoReflect.Descriptor instead.
+func (*RestoreTopic) Descriptor() ([]byte, []int) {
+	return file_metastore_metapb_meta_proto_rawDescGZIP(), []int{60}
+}
+
+func (x *RestoreTopic) GetTopicId() []byte {
+	if x != nil {
+		return x.TopicId
+	}
+	return nil
+}
+
+func (x *RestoreTopic) GetRow() *RestoringTopicRow {
+	if x != nil {
+		return x.Row
+	}
+	return nil
+}
+
+// RestoreRows adds segments to a hidden topic. Rows name locations by their place in this command.
+type RestoreRows struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TopicId       []byte                 `protobuf:"bytes,1,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`
+	Partition     int32                  `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
+	Locations     []string               `protobuf:"bytes,3,rep,name=locations,proto3" json:"locations,omitempty"`
+	Rows          []byte                 `protobuf:"bytes,4,opt,name=rows,proto3" json:"rows,omitempty"`
+	Tier          *TierRow               `protobuf:"bytes,5,opt,name=tier,proto3" json:"tier,omitempty"` // with the last rows of a partition
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestoreRows) Reset() {
+	*x = RestoreRows{}
+	mi := &file_metastore_metapb_meta_proto_msgTypes[61]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestoreRows) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestoreRows) ProtoMessage() {}
+
+func (x *RestoreRows) ProtoReflect() protoreflect.Message {
+	mi := &file_metastore_metapb_meta_proto_msgTypes[61]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestoreRows.ProtoReflect.Descriptor instead.
+func (*RestoreRows) Descriptor() ([]byte, []int) {
+	return file_metastore_metapb_meta_proto_rawDescGZIP(), []int{61}
+}
+
+func (x *RestoreRows) GetTopicId() []byte {
+	if x != nil {
+		return x.TopicId
+	}
+	return nil
+}
+
+func (x *RestoreRows) GetPartition() int32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *RestoreRows) GetLocations() []string {
+	if x != nil {
+		return x.Locations
+	}
+	return nil
+}
+
+func (x *RestoreRows) GetRows() []byte {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+func (x *RestoreRows) GetTier() *TierRow {
+	if x != nil {
+		return x.Tier
+	}
+	return nil
+}
+
+// RestorePublish makes a hidden topic visible. For a deleted topic there are no partitions.
+type RestorePublish struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TopicId       []byte                 `protobuf:"bytes,1,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`
+	Partitions    []*Partition           `protobuf:"bytes,2,rep,name=partitions,proto3" json:"partitions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestorePublish) Reset() {
+	*x = RestorePublish{}
+	mi := &file_metastore_metapb_meta_proto_msgTypes[62]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestorePublish) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestorePublish) ProtoMessage() {}
+
+func (x *RestorePublish) ProtoReflect() protoreflect.Message {
+	mi := &file_metastore_metapb_meta_proto_msgTypes[62]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestorePublish.ProtoReflect.Descriptor instead.
+func (*RestorePublish) Descriptor() ([]byte, []int) {
+	return file_metastore_metapb_meta_proto_rawDescGZIP(), []int{62}
+}
+
+func (x *RestorePublish) GetTopicId() []byte {
+	if x != nil {
+		return x.TopicId
+	}
+	return nil
+}
+
+func (x *RestorePublish) GetPartitions() []*Partition {
+	if x != nil {
+		return x.Partitions
+	}
+	return nil
+}
+
+// RestoreWipe drops hidden topics with their rows, a bounded number of rows at a time.
+type RestoreWipe struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	MaxRows       uint32                 `protobuf:"varint,1,opt,name=max_rows,json=maxRows,proto3" json:"max_rows,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestoreWipe) Reset() {
+	*x = RestoreWipe{}
+	mi := &file_metastore_metapb_meta_proto_msgTypes[63]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestoreWipe) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestoreWipe) ProtoMessage() {}
+
+func (x *RestoreWipe) ProtoReflect() protoreflect.Message {
+	mi := &file_metastore_metapb_meta_proto_msgTypes[63]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestoreWipe.ProtoReflect.Descriptor instead.
+func (*RestoreWipe) Descriptor() ([]byte, []int) {
+	return file_metastore_metapb_meta_proto_rawDescGZIP(), []int{63}
+}
+
+func (x *RestoreWipe) GetMaxRows() uint32 {
+	if x != nil {
+		return x.MaxRows
+	}
+	return 0
+}
+
+type RestoreEnd struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestoreEnd) Reset() {
+	*x = RestoreEnd{}
+	mi := &file_metastore_metapb_meta_proto_msgTypes[64]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestoreEnd) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestoreEnd) ProtoMessage() {}
+
+func (x *RestoreEnd) ProtoReflect() protoreflect.Message {
+	mi := &file_metastore_metapb_meta_proto_msgTypes[64]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestoreEnd.ProtoReflect.Descriptor instead.
+func (*RestoreEnd) Descriptor() ([]byte, []int) {
+	return file_metastore_metapb_meta_proto_rawDescGZIP(), []int{64}
+}
+
+// ReleaseTopics lets retention act on restored topics again.
+type ReleaseTopics struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TopicIds      [][]byte               `protobuf:"bytes,1,rep,name=topic_ids,json=topicIds,proto3" json:"topic_ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseTopics) Reset() {
+	*x = ReleaseTopics{}
+	mi := &file_metastore_metapb_meta_proto_msgTypes[65]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseTopics) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseTopics) ProtoMessage() {}
+
+func (x *ReleaseTopics) ProtoReflect() protoreflect.Message {
+	mi := &file_metastore_metapb_meta_proto_msgTypes[65]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseTopics.ProtoReflect.Descriptor instead.
+func (*ReleaseTopics) Descriptor() ([]byte, []int) {
+	return file_metastore_metapb_meta_proto_rawDescGZIP(), []int{65}
+}
+
+func (x *ReleaseTopics) GetTopicIds() [][]byte {
+	if x != nil {
+		return x.TopicIds
+	}
+	return nil
+}
+
+type SnapshotTaken struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"` // of the newest snapshot that is in the bucket
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotTaken) Reset() {
+	*x = SnapshotTaken{}
+	mi := &file_metastore_metapb_meta_proto_msgTypes[66]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotTaken) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotTaken) ProtoMessage() {}
+
+func (x *SnapshotTaken) ProtoReflect() protoreflect.Message {
+	mi := &file_metastore_metapb_meta_proto_msgTypes[66]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotTaken.ProtoReflect.Descriptor instead.
+func (*SnapshotTaken) Descriptor() ([]byte, []int) {
+	return file_metastore_metapb_meta_proto_rawDescGZIP(), []int{66}
+}
+
+func (x *SnapshotTaken) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+// Restored says that rows came from another cluster's bucket, which this journal does not list: only a snapshot that is younger
+// than this entry is whole.
+type Restored struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Source        string                 `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
+	TopicId       []byte                 `protobuf:"bytes,2,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Restored) Reset() {
+	*x = Restored{}
+	mi := &file_metastore_metapb_meta_proto_msgTypes[67]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Restored) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Restored) ProtoMessage() {}
+
+func (x *Restored) ProtoReflect() protoreflect.Message {
+	mi := &file_metastore_metapb_meta_proto_msgTypes[67]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Restored.ProtoReflect.Descriptor instead.
+func (*Restored) Descriptor() ([]byte, []int) {
+	return file_metastore_metapb_meta_proto_rawDescGZIP(), []int{67}
+}
+
+func (x *Restored) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *Restored) GetTopicId() []byte {
+	if x != nil {
+		return x.TopicId
+	}
+	return nil
+}
+
 var File_metastore_metapb_meta_proto protoreflect.FileDescriptor
 
 const file_metastore_metapb_meta_proto_rawDesc = "" +
 	"\n" +
-	"\x1bmetastore/metapb/meta.proto\x12\fvarve.metapb\"\x92\f\n" +
+	"\x1bmetastore/metapb/meta.proto\x12\fvarve.metapb\"\xcc\f\n" +
 	"\aCommand\x12\x17\n" +
 	"\atime_ms\x18\x01 \x01(\x03R\x06timeMs\x127\n" +
 	"\tbootstrap\x18\x02 \x01(\v2\x17.varve.metapb.BootstrapH\x00R\tbootstrap\x12G\n" +
@@ -3367,7 +5104,8 @@ const file_metastore_metapb_meta_proto_rawDesc = "" +
 	"\vsweep_topic\x18\x14 \x01(\v2\x18.varve.metapb.SweepTopicH\x00R\n" +
 	"sweepTopic\x12A\n" +
 	"\rjournal_clear\x18\x15 \x01(\v2\x1a.varve.metapb.JournalClearH\x00R\fjournalClear\x12D\n" +
-	"\x0ejournal_switch\x18\x16 \x01(\v2\x1b.varve.metapb.JournalSwitchH\x00R\rjournalSwitchB\x06\n" +
+	"\x0ejournal_switch\x18\x16 \x01(\v2\x1b.varve.metapb.JournalSwitchH\x00R\rjournalSwitch\x128\n" +
+	"\arestore\x18( \x01(\v2\x1c.varve.metapb.RestoreCommandH\x00R\arestoreB\x06\n" +
 	"\x04body\"i\n" +
 	"\tBootstrap\x12\x1d\n" +
 	"\n" +
@@ -3512,14 +5250,15 @@ const file_metastore_metapb_meta_proto_rawDesc = "" +
 	"\fJournalClear\x12\x18\n" +
 	"\athrough\x18\x01 \x01(\x04R\athrough\")\n" +
 	"\rJournalSwitch\x12\x18\n" +
-	"\aenabled\x18\x01 \x01(\bR\aenabled\"\xe0\x01\n" +
+	"\aenabled\x18\x01 \x01(\bR\aenabled\"\xf4\x01\n" +
 	"\bTopicRow\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12=\n" +
 	"\aconfigs\x18\x02 \x03(\v2#.varve.metapb.TopicRow.ConfigsEntryR\aconfigs\x12\x1e\n" +
 	"\n" +
 	"partitions\x18\x03 \x01(\x05R\n" +
 	"partitions\x12%\n" +
-	"\x0econfig_version\x18\x04 \x01(\x04R\rconfigVersion\x1a:\n" +
+	"\x0econfig_version\x18\x04 \x01(\x04R\rconfigVersion\x12\x12\n" +
+	"\x04held\x18( \x01(\bR\x04held\x1a:\n" +
 	"\fConfigsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xad\x01\n" +
@@ -3528,17 +5267,18 @@ const file_metastore_metapb_meta_proto_rawDesc = "" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x1a:\n" +
 	"\fConfigsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x96\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb0\x01\n" +
 	"\aTierRow\x12\x1b\n" +
 	"\tlog_start\x18\x01 \x01(\x03R\blogStart\x12\x10\n" +
 	"\x03end\x18\x02 \x01(\x03R\x03end\x120\n" +
 	"\x06epochs\x18\x03 \x03(\v2\x18.varve.metapb.EpochStartR\x06epochs\x12\x14\n" +
 	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\x12\x14\n" +
-	"\x05count\x18\x05 \x01(\x03R\x05count\"[\n" +
+	"\x05count\x18\x05 \x01(\x03R\x05count\x12\x18\n" +
+	"\asettled\x18\x06 \x01(\x03R\asettled\"[\n" +
 	"\fTombstoneRow\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12!\n" +
 	"\fdelete_index\x18\x02 \x01(\x04R\vdeleteIndex\x12\x14\n" +
-	"\x05swept\x18\x03 \x01(\x03R\x05swept\"\x96\x02\n" +
+	"\x05swept\x18\x03 \x01(\x03R\x05swept\"\xe4\x02\n" +
 	"\n" +
 	"ClusterRow\x12\x1d\n" +
 	"\n" +
@@ -3548,11 +5288,13 @@ const file_metastore_metapb_meta_proto_rawDesc = "" +
 	"\x11last_topic_delete\x18\x04 \x01(\x04R\x0flastTopicDelete\x12\x18\n" +
 	"\ajournal\x18\x05 \x01(\bR\ajournal\x12+\n" +
 	"\x11journaled_through\x18\x06 \x01(\x04R\x10journaledThrough\x12'\n" +
-	"\x0fjournal_entries\x18\a \x01(\x03R\x0ejournalEntries\"t\n" +
+	"\x0fjournal_entries\x18\a \x01(\x03R\x0ejournalEntries\x12%\n" +
+	"\x0erestored_index\x18( \x01(\x04R\rrestoredIndex\x12%\n" +
+	"\x0esnapshot_index\x18) \x01(\x04R\rsnapshotIndex\"t\n" +
 	"\fJournalEntry\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x17\n" +
 	"\atime_ms\x18\x02 \x01(\x03R\x06timeMs\x125\n" +
-	"\arecords\x18\x03 \x03(\v2\x1b.varve.metapb.JournalRecordR\arecords\"\xe1\x05\n" +
+	"\arecords\x18\x03 \x03(\v2\x1b.varve.metapb.JournalRecordR\arecords\"\x97\x06\n" +
 	"\rJournalRecord\x123\n" +
 	"\bfinished\x18\x01 \x01(\v2\x15.varve.metapb.SegmentH\x00R\bfinished\x12:\n" +
 	"\breplaced\x18\x02 \x01(\v2\x1c.varve.metapb.SegmentReplaceH\x00R\breplaced\x12:\n" +
@@ -3565,7 +5307,8 @@ const file_metastore_metapb_meta_proto_rawDesc = "" +
 	"\x0edelete_started\x18\t \x01(\v2\x1b.varve.metapb.DeleteStartedH\x00R\rdeleteStarted\x124\n" +
 	"\brestated\x18\n" +
 	" \x01(\v2\x16.varve.metapb.RestatedH\x00R\brestated\x12>\n" +
-	"\fproducer_ids\x18\v \x01(\v2\x19.varve.metapb.ProducerIdsH\x00R\vproducerIdsB\x06\n" +
+	"\fproducer_ids\x18\v \x01(\v2\x19.varve.metapb.ProducerIdsH\x00R\vproducerIds\x124\n" +
+	"\brestored\x18( \x01(\v2\x16.varve.metapb.RestoredH\x00R\brestoredB\x06\n" +
 	"\x04body\"e\n" +
 	"\rLogStartMoved\x12\x19\n" +
 	"\btopic_id\x18\x01 \x01(\fR\atopicId\x12\x1c\n" +
@@ -3607,7 +5350,135 @@ const file_metastore_metapb_meta_proto_rawDesc = "" +
 	"\bRestated\x12\x16\n" +
 	"\x06topics\x18\x01 \x01(\x05R\x06topics\"!\n" +
 	"\vProducerIds\x12\x12\n" +
-	"\x04next\x18\x01 \x01(\x03R\x04nextB\x18Z\x16varve/metastore/metapbb\x06proto3"
+	"\x04next\x18\x01 \x01(\x03R\x04next\"\xd9\x03\n" +
+	"\x0eSnapshotRecord\x129\n" +
+	"\acluster\x18\x01 \x01(\v2\x1d.varve.metapb.SnapshotClusterH\x00R\acluster\x12?\n" +
+	"\tlocations\x18\x02 \x01(\v2\x1f.varve.metapb.SnapshotLocationsH\x00R\tlocations\x12L\n" +
+	"\x0ebroker_configs\x18\x03 \x01(\v2#.varve.metapb.SnapshotBrokerConfigsH\x00R\rbrokerConfigs\x123\n" +
+	"\x05topic\x18\x04 \x01(\v2\x1b.varve.metapb.SnapshotTopicH\x00R\x05topic\x12?\n" +
+	"\tpartition\x18\x05 \x01(\v2\x1f.varve.metapb.SnapshotPartitionH\x00R\tpartition\x12<\n" +
+	"\bsegments\x18\x06 \x01(\v2\x1e.varve.metapb.SnapshotSegmentsH\x00R\bsegments\x12A\n" +
+	"\rgroup_offsets\x18\a \x01(\v2\x1a.varve.metapb.GroupOffsetsH\x00R\fgroupOffsetsB\x06\n" +
+	"\x04body\"\xa2\x01\n" +
+	"\x0fSnapshotCluster\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x14\n" +
+	"\x05index\x18\x02 \x01(\x04R\x05index\x12(\n" +
+	"\x10next_producer_id\x18\x03 \x01(\x03R\x0enextProducerId\x120\n" +
+	"\x06claims\x18\x04 \x03(\v2\x18.varve.metapb.OwnerClaimR\x06claims\"A\n" +
+	"\n" +
+	"OwnerClaim\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\"1\n" +
+	"\x11SnapshotLocations\x12\x1c\n" +
+	"\tlocations\x18\x01 \x03(\tR\tlocations\"\xb7\x01\n" +
+	"\x15SnapshotBrokerConfigs\x12\x16\n" +
+	"\x06broker\x18\x01 \x01(\tR\x06broker\x12J\n" +
+	"\aconfigs\x18\x02 \x03(\v20.varve.metapb.SnapshotBrokerConfigs.ConfigsEntryR\aconfigs\x1a:\n" +
+	"\fConfigsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x85\x02\n" +
+	"\rSnapshotTopic\x12\x19\n" +
+	"\btopic_id\x18\x01 \x01(\fR\atopicId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12B\n" +
+	"\aconfigs\x18\x03 \x03(\v2(.varve.metapb.SnapshotTopic.ConfigsEntryR\aconfigs\x12#\n" +
+	"\rleader_epochs\x18\x04 \x03(\x05R\fleaderEpochs\x12 \n" +
+	"\vreplication\x18\x05 \x01(\x05R\vreplication\x1a:\n" +
+	"\fConfigsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"w\n" +
+	"\x11SnapshotPartition\x12\x19\n" +
+	"\btopic_id\x18\x01 \x01(\fR\atopicId\x12\x1c\n" +
+	"\tpartition\x18\x02 \x01(\x05R\tpartition\x12)\n" +
+	"\x04tier\x18\x03 \x01(\v2\x15.varve.metapb.TierRowR\x04tier\"_\n" +
+	"\x10SnapshotSegments\x12\x19\n" +
+	"\btopic_id\x18\x01 \x01(\fR\atopicId\x12\x1c\n" +
+	"\tpartition\x18\x02 \x01(\x05R\tpartition\x12\x12\n" +
+	"\x04rows\x18\x03 \x01(\fR\x04rows\"{\n" +
+	"\fGroupOffsets\x12\x1c\n" +
+	"\tpartition\x18\x01 \x01(\x05R\tpartition\x12\x18\n" +
+	"\bas_of_ms\x18\x02 \x01(\x03R\x06asOfMs\x123\n" +
+	"\aoffsets\x18\x03 \x03(\v2\x19.varve.metapb.GroupOffsetR\aoffsets\"\xcb\x01\n" +
+	"\vGroupOffset\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x14\n" +
+	"\x05topic\x18\x02 \x01(\tR\x05topic\x12\x1c\n" +
+	"\tpartition\x18\x03 \x01(\x05R\tpartition\x12\x16\n" +
+	"\x06offset\x18\x04 \x01(\x03R\x06offset\x12!\n" +
+	"\fleader_epoch\x18\x05 \x01(\x05R\vleaderEpoch\x12\x1a\n" +
+	"\bmetadata\x18\x06 \x01(\tR\bmetadata\x12\x1b\n" +
+	"\tcommit_ms\x18\a \x01(\x03R\bcommitMs\"\xcc\x01\n" +
+	"\n" +
+	"RestoreRow\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\fR\x02id\x12\x16\n" +
+	"\x06source\x18\x02 \x01(\tR\x06source\x12\x13\n" +
+	"\x05to_ms\x18\x03 \x01(\x03R\x04toMs\x12\x16\n" +
+	"\x06topics\x18\x04 \x01(\tR\x06topics\x12\x18\n" +
+	"\asalvage\x18\x05 \x01(\bR\asalvage\x120\n" +
+	"\x05phase\x18\x06 \x01(\x0e2\x1a.varve.metapb.RestorePhaseR\x05phase\x12\x1d\n" +
+	"\n" +
+	"started_ms\x18\a \x01(\x03R\tstartedMs\"\xf2\x01\n" +
+	"\x11RestoringTopicRow\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12F\n" +
+	"\aconfigs\x18\x02 \x03(\v2,.varve.metapb.RestoringTopicRow.ConfigsEntryR\aconfigs\x12#\n" +
+	"\rleader_epochs\x18\x03 \x03(\x05R\fleaderEpochs\x12 \n" +
+	"\vreplication\x18\x04 \x01(\x05R\vreplication\x1a:\n" +
+	"\fConfigsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x97\x04\n" +
+	"\x0eRestoreCommand\x12\x1d\n" +
+	"\n" +
+	"restore_id\x18\x01 \x01(\fR\trestoreId\x122\n" +
+	"\x05begin\x18\x02 \x01(\v2\x1a.varve.metapb.RestoreBeginH\x00R\x05begin\x128\n" +
+	"\aadvance\x18\x03 \x01(\v2\x1c.varve.metapb.RestoreAdvanceH\x00R\aadvance\x122\n" +
+	"\x05topic\x18\x04 \x01(\v2\x1a.varve.metapb.RestoreTopicH\x00R\x05topic\x12/\n" +
+	"\x04rows\x18\x05 \x01(\v2\x19.varve.metapb.RestoreRowsH\x00R\x04rows\x128\n" +
+	"\apublish\x18\x06 \x01(\v2\x1c.varve.metapb.RestorePublishH\x00R\apublish\x12/\n" +
+	"\x04wipe\x18\a \x01(\v2\x19.varve.metapb.RestoreWipeH\x00R\x04wipe\x12,\n" +
+	"\x03end\x18\b \x01(\v2\x18.varve.metapb.RestoreEndH\x00R\x03end\x127\n" +
+	"\arelease\x18\t \x01(\v2\x1b.varve.metapb.ReleaseTopicsH\x00R\arelease\x129\n" +
+	"\bsnapshot\x18\n" +
+	" \x01(\v2\x1b.varve.metapb.SnapshotTakenH\x00R\bsnapshotB\x06\n" +
+	"\x04body\":\n" +
+	"\fRestoreBegin\x12*\n" +
+	"\x03row\x18\x01 \x01(\v2\x18.varve.metapb.RestoreRowR\x03row\"\xdb\x01\n" +
+	"\x0eRestoreAdvance\x12.\n" +
+	"\x04next\x18\x01 \x01(\x0e2\x1a.varve.metapb.RestorePhaseR\x04next\x120\n" +
+	"\x06claims\x18\x02 \x03(\v2\x18.varve.metapb.OwnerClaimR\x06claims\x12(\n" +
+	"\x10next_producer_id\x18\x03 \x01(\x03R\x0enextProducerId\x12=\n" +
+	"\aconfigs\x18\x04 \x03(\v2#.varve.metapb.SnapshotBrokerConfigsR\aconfigs\"\\\n" +
+	"\fRestoreTopic\x12\x19\n" +
+	"\btopic_id\x18\x01 \x01(\fR\atopicId\x121\n" +
+	"\x03row\x18\x02 \x01(\v2\x1f.varve.metapb.RestoringTopicRowR\x03row\"\xa3\x01\n" +
+	"\vRestoreRows\x12\x19\n" +
+	"\btopic_id\x18\x01 \x01(\fR\atopicId\x12\x1c\n" +
+	"\tpartition\x18\x02 \x01(\x05R\tpartition\x12\x1c\n" +
+	"\tlocations\x18\x03 \x03(\tR\tlocations\x12\x12\n" +
+	"\x04rows\x18\x04 \x01(\fR\x04rows\x12)\n" +
+	"\x04tier\x18\x05 \x01(\v2\x15.varve.metapb.TierRowR\x04tier\"d\n" +
+	"\x0eRestorePublish\x12\x19\n" +
+	"\btopic_id\x18\x01 \x01(\fR\atopicId\x127\n" +
+	"\n" +
+	"partitions\x18\x02 \x03(\v2\x17.varve.metapb.PartitionR\n" +
+	"partitions\"(\n" +
+	"\vRestoreWipe\x12\x19\n" +
+	"\bmax_rows\x18\x01 \x01(\rR\amaxRows\"\f\n" +
+	"\n" +
+	"RestoreEnd\",\n" +
+	"\rReleaseTopics\x12\x1b\n" +
+	"\ttopic_ids\x18\x01 \x03(\fR\btopicIds\"%\n" +
+	"\rSnapshotTaken\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\"=\n" +
+	"\bRestored\x12\x16\n" +
+	"\x06source\x18\x01 \x01(\tR\x06source\x12\x19\n" +
+	"\btopic_id\x18\x02 \x01(\fR\atopicId*\x87\x01\n" +
+	"\fRestorePhase\x12\x11\n" +
+	"\rRESTORE_CLAIM\x10\x00\x12\x12\n" +
+	"\x0eRESTORE_IMPORT\x10\x01\x12\x12\n" +
+	"\x0eRESTORE_GROUPS\x10\x02\x12\x13\n" +
+	"\x0fRESTORE_PUBLISH\x10\x03\x12\x14\n" +
+	"\x10RESTORE_SNAPSHOT\x10\x04\x12\x11\n" +
+	"\rRESTORE_ABORT\x10\x05B\x18Z\x16varve/metastore/metapbb\x06proto3"
 
 var (
 	file_metastore_metapb_meta_proto_rawDescOnce sync.Once
@@ -3621,123 +5492,183 @@ func file_metastore_metapb_meta_proto_rawDescGZIP() []byte {
 	return file_metastore_metapb_meta_proto_rawDescData
 }
 
-var file_metastore_metapb_meta_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
+var file_metastore_metapb_meta_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_metastore_metapb_meta_proto_msgTypes = make([]protoimpl.MessageInfo, 77)
 var file_metastore_metapb_meta_proto_goTypes = []any{
-	(*Command)(nil),             // 0: varve.metapb.Command
-	(*Bootstrap)(nil),           // 1: varve.metapb.Bootstrap
-	(*Endpoint)(nil),            // 2: varve.metapb.Endpoint
-	(*Broker)(nil),              // 3: varve.metapb.Broker
-	(*RegisterBroker)(nil),      // 4: varve.metapb.RegisterBroker
-	(*FenceBroker)(nil),         // 5: varve.metapb.FenceBroker
-	(*UnfenceBroker)(nil),       // 6: varve.metapb.UnfenceBroker
-	(*UnregisterBroker)(nil),    // 7: varve.metapb.UnregisterBroker
-	(*Partition)(nil),           // 8: varve.metapb.Partition
-	(*PartitionChange)(nil),     // 9: varve.metapb.PartitionChange
-	(*ChangePartitions)(nil),    // 10: varve.metapb.ChangePartitions
-	(*CreateTopic)(nil),         // 11: varve.metapb.CreateTopic
-	(*DeleteTopic)(nil),         // 12: varve.metapb.DeleteTopic
-	(*CreatePartitions)(nil),    // 13: varve.metapb.CreatePartitions
-	(*ConfigChange)(nil),        // 14: varve.metapb.ConfigChange
-	(*AlterTopicConfigs)(nil),   // 15: varve.metapb.AlterTopicConfigs
-	(*AlterBrokerConfigs)(nil),  // 16: varve.metapb.AlterBrokerConfigs
-	(*AllocateProducerIds)(nil), // 17: varve.metapb.AllocateProducerIds
-	(*EpochStart)(nil),          // 18: varve.metapb.EpochStart
-	(*Segment)(nil),             // 19: varve.metapb.Segment
-	(*SegmentStart)(nil),        // 20: varve.metapb.SegmentStart
-	(*SegmentFinish)(nil),       // 21: varve.metapb.SegmentFinish
-	(*SegmentReplace)(nil),      // 22: varve.metapb.SegmentReplace
-	(*SegmentsDelete)(nil),      // 23: varve.metapb.SegmentsDelete
-	(*SegmentsGone)(nil),        // 24: varve.metapb.SegmentsGone
-	(*AdvanceLogStart)(nil),     // 25: varve.metapb.AdvanceLogStart
-	(*SweepTopic)(nil),          // 26: varve.metapb.SweepTopic
-	(*JournalClear)(nil),        // 27: varve.metapb.JournalClear
-	(*JournalSwitch)(nil),       // 28: varve.metapb.JournalSwitch
-	(*TopicRow)(nil),            // 29: varve.metapb.TopicRow
-	(*BrokerConfigRow)(nil),     // 30: varve.metapb.BrokerConfigRow
-	(*TierRow)(nil),             // 31: varve.metapb.TierRow
-	(*TombstoneRow)(nil),        // 32: varve.metapb.TombstoneRow
-	(*ClusterRow)(nil),          // 33: varve.metapb.ClusterRow
-	(*JournalEntry)(nil),        // 34: varve.metapb.JournalEntry
-	(*JournalRecord)(nil),       // 35: varve.metapb.JournalRecord
-	(*LogStartMoved)(nil),       // 36: varve.metapb.LogStartMoved
-	(*TopicCreated)(nil),        // 37: varve.metapb.TopicCreated
-	(*TopicDeleted)(nil),        // 38: varve.metapb.TopicDeleted
-	(*PartitionsCreated)(nil),   // 39: varve.metapb.PartitionsCreated
-	(*TopicConfigs)(nil),        // 40: varve.metapb.TopicConfigs
-	(*BrokerConfigs)(nil),       // 41: varve.metapb.BrokerConfigs
-	(*DeleteStarted)(nil),       // 42: varve.metapb.DeleteStarted
-	(*Restated)(nil),            // 43: varve.metapb.Restated
-	(*ProducerIds)(nil),         // 44: varve.metapb.ProducerIds
-	nil,                         // 45: varve.metapb.CreateTopic.ConfigsEntry
-	nil,                         // 46: varve.metapb.TopicRow.ConfigsEntry
-	nil,                         // 47: varve.metapb.BrokerConfigRow.ConfigsEntry
-	nil,                         // 48: varve.metapb.TopicCreated.ConfigsEntry
-	nil,                         // 49: varve.metapb.TopicConfigs.ConfigsEntry
-	nil,                         // 50: varve.metapb.BrokerConfigs.ConfigsEntry
+	(RestorePhase)(0),             // 0: varve.metapb.RestorePhase
+	(*Command)(nil),               // 1: varve.metapb.Command
+	(*Bootstrap)(nil),             // 2: varve.metapb.Bootstrap
+	(*Endpoint)(nil),              // 3: varve.metapb.Endpoint
+	(*Broker)(nil),                // 4: varve.metapb.Broker
+	(*RegisterBroker)(nil),        // 5: varve.metapb.RegisterBroker
+	(*FenceBroker)(nil),           // 6: varve.metapb.FenceBroker
+	(*UnfenceBroker)(nil),         // 7: varve.metapb.UnfenceBroker
+	(*UnregisterBroker)(nil),      // 8: varve.metapb.UnregisterBroker
+	(*Partition)(nil),             // 9: varve.metapb.Partition
+	(*PartitionChange)(nil),       // 10: varve.metapb.PartitionChange
+	(*ChangePartitions)(nil),      // 11: varve.metapb.ChangePartitions
+	(*CreateTopic)(nil),           // 12: varve.metapb.CreateTopic
+	(*DeleteTopic)(nil),           // 13: varve.metapb.DeleteTopic
+	(*CreatePartitions)(nil),      // 14: varve.metapb.CreatePartitions
+	(*ConfigChange)(nil),          // 15: varve.metapb.ConfigChange
+	(*AlterTopicConfigs)(nil),     // 16: varve.metapb.AlterTopicConfigs
+	(*AlterBrokerConfigs)(nil),    // 17: varve.metapb.AlterBrokerConfigs
+	(*AllocateProducerIds)(nil),   // 18: varve.metapb.AllocateProducerIds
+	(*EpochStart)(nil),            // 19: varve.metapb.EpochStart
+	(*Segment)(nil),               // 20: varve.metapb.Segment
+	(*SegmentStart)(nil),          // 21: varve.metapb.SegmentStart
+	(*SegmentFinish)(nil),         // 22: varve.metapb.SegmentFinish
+	(*SegmentReplace)(nil),        // 23: varve.metapb.SegmentReplace
+	(*SegmentsDelete)(nil),        // 24: varve.metapb.SegmentsDelete
+	(*SegmentsGone)(nil),          // 25: varve.metapb.SegmentsGone
+	(*AdvanceLogStart)(nil),       // 26: varve.metapb.AdvanceLogStart
+	(*SweepTopic)(nil),            // 27: varve.metapb.SweepTopic
+	(*JournalClear)(nil),          // 28: varve.metapb.JournalClear
+	(*JournalSwitch)(nil),         // 29: varve.metapb.JournalSwitch
+	(*TopicRow)(nil),              // 30: varve.metapb.TopicRow
+	(*BrokerConfigRow)(nil),       // 31: varve.metapb.BrokerConfigRow
+	(*TierRow)(nil),               // 32: varve.metapb.TierRow
+	(*TombstoneRow)(nil),          // 33: varve.metapb.TombstoneRow
+	(*ClusterRow)(nil),            // 34: varve.metapb.ClusterRow
+	(*JournalEntry)(nil),          // 35: varve.metapb.JournalEntry
+	(*JournalRecord)(nil),         // 36: varve.metapb.JournalRecord
+	(*LogStartMoved)(nil),         // 37: varve.metapb.LogStartMoved
+	(*TopicCreated)(nil),          // 38: varve.metapb.TopicCreated
+	(*TopicDeleted)(nil),          // 39: varve.metapb.TopicDeleted
+	(*PartitionsCreated)(nil),     // 40: varve.metapb.PartitionsCreated
+	(*TopicConfigs)(nil),          // 41: varve.metapb.TopicConfigs
+	(*BrokerConfigs)(nil),         // 42: varve.metapb.BrokerConfigs
+	(*DeleteStarted)(nil),         // 43: varve.metapb.DeleteStarted
+	(*Restated)(nil),              // 44: varve.metapb.Restated
+	(*ProducerIds)(nil),           // 45: varve.metapb.ProducerIds
+	(*SnapshotRecord)(nil),        // 46: varve.metapb.SnapshotRecord
+	(*SnapshotCluster)(nil),       // 47: varve.metapb.SnapshotCluster
+	(*OwnerClaim)(nil),            // 48: varve.metapb.OwnerClaim
+	(*SnapshotLocations)(nil),     // 49: varve.metapb.SnapshotLocations
+	(*SnapshotBrokerConfigs)(nil), // 50: varve.metapb.SnapshotBrokerConfigs
+	(*SnapshotTopic)(nil),         // 51: varve.metapb.SnapshotTopic
+	(*SnapshotPartition)(nil),     // 52: varve.metapb.SnapshotPartition
+	(*SnapshotSegments)(nil),      // 53: varve.metapb.SnapshotSegments
+	(*GroupOffsets)(nil),          // 54: varve.metapb.GroupOffsets
+	(*GroupOffset)(nil),           // 55: varve.metapb.GroupOffset
+	(*RestoreRow)(nil),            // 56: varve.metapb.RestoreRow
+	(*RestoringTopicRow)(nil),     // 57: varve.metapb.RestoringTopicRow
+	(*RestoreCommand)(nil),        // 58: varve.metapb.RestoreCommand
+	(*RestoreBegin)(nil),          // 59: varve.metapb.RestoreBegin
+	(*RestoreAdvance)(nil),        // 60: varve.metapb.RestoreAdvance
+	(*RestoreTopic)(nil),          // 61: varve.metapb.RestoreTopic
+	(*RestoreRows)(nil),           // 62: varve.metapb.RestoreRows
+	(*RestorePublish)(nil),        // 63: varve.metapb.RestorePublish
+	(*RestoreWipe)(nil),           // 64: varve.metapb.RestoreWipe
+	(*RestoreEnd)(nil),            // 65: varve.metapb.RestoreEnd
+	(*ReleaseTopics)(nil),         // 66: varve.metapb.ReleaseTopics
+	(*SnapshotTaken)(nil),         // 67: varve.metapb.SnapshotTaken
+	(*Restored)(nil),              // 68: varve.metapb.Restored
+	nil,                           // 69: varve.metapb.CreateTopic.ConfigsEntry
+	nil,                           // 70: varve.metapb.TopicRow.ConfigsEntry
+	nil,                           // 71: varve.metapb.BrokerConfigRow.ConfigsEntry
+	nil,                           // 72: varve.metapb.TopicCreated.ConfigsEntry
+	nil,                           // 73: varve.metapb.TopicConfigs.ConfigsEntry
+	nil,                           // 74: varve.metapb.BrokerConfigs.ConfigsEntry
+	nil,                           // 75: varve.metapb.SnapshotBrokerConfigs.ConfigsEntry
+	nil,                           // 76: varve.metapb.SnapshotTopic.ConfigsEntry
+	nil,                           // 77: varve.metapb.RestoringTopicRow.ConfigsEntry
 }
 var file_metastore_metapb_meta_proto_depIdxs = []int32{
-	1,  // 0: varve.metapb.Command.bootstrap:type_name -> varve.metapb.Bootstrap
-	4,  // 1: varve.metapb.Command.register_broker:type_name -> varve.metapb.RegisterBroker
-	5,  // 2: varve.metapb.Command.fence_broker:type_name -> varve.metapb.FenceBroker
-	6,  // 3: varve.metapb.Command.unfence_broker:type_name -> varve.metapb.UnfenceBroker
-	7,  // 4: varve.metapb.Command.unregister_broker:type_name -> varve.metapb.UnregisterBroker
-	11, // 5: varve.metapb.Command.create_topic:type_name -> varve.metapb.CreateTopic
-	12, // 6: varve.metapb.Command.delete_topic:type_name -> varve.metapb.DeleteTopic
-	13, // 7: varve.metapb.Command.create_partitions:type_name -> varve.metapb.CreatePartitions
-	10, // 8: varve.metapb.Command.change_partitions:type_name -> varve.metapb.ChangePartitions
-	15, // 9: varve.metapb.Command.alter_topic_configs:type_name -> varve.metapb.AlterTopicConfigs
-	16, // 10: varve.metapb.Command.alter_broker_configs:type_name -> varve.metapb.AlterBrokerConfigs
-	17, // 11: varve.metapb.Command.allocate_producer_ids:type_name -> varve.metapb.AllocateProducerIds
-	20, // 12: varve.metapb.Command.segment_start:type_name -> varve.metapb.SegmentStart
-	21, // 13: varve.metapb.Command.segment_finish:type_name -> varve.metapb.SegmentFinish
-	22, // 14: varve.metapb.Command.segment_replace:type_name -> varve.metapb.SegmentReplace
-	23, // 15: varve.metapb.Command.segments_delete:type_name -> varve.metapb.SegmentsDelete
-	24, // 16: varve.metapb.Command.segments_gone:type_name -> varve.metapb.SegmentsGone
-	25, // 17: varve.metapb.Command.advance_log_start:type_name -> varve.metapb.AdvanceLogStart
-	26, // 18: varve.metapb.Command.sweep_topic:type_name -> varve.metapb.SweepTopic
-	27, // 19: varve.metapb.Command.journal_clear:type_name -> varve.metapb.JournalClear
-	28, // 20: varve.metapb.Command.journal_switch:type_name -> varve.metapb.JournalSwitch
-	2,  // 21: varve.metapb.Broker.endpoints:type_name -> varve.metapb.Endpoint
-	3,  // 22: varve.metapb.RegisterBroker.broker:type_name -> varve.metapb.Broker
-	9,  // 23: varve.metapb.RegisterBroker.changes:type_name -> varve.metapb.PartitionChange
-	9,  // 24: varve.metapb.FenceBroker.changes:type_name -> varve.metapb.PartitionChange
-	9,  // 25: varve.metapb.UnfenceBroker.changes:type_name -> varve.metapb.PartitionChange
-	9,  // 26: varve.metapb.UnregisterBroker.changes:type_name -> varve.metapb.PartitionChange
-	8,  // 27: varve.metapb.PartitionChange.state:type_name -> varve.metapb.Partition
-	9,  // 28: varve.metapb.ChangePartitions.changes:type_name -> varve.metapb.PartitionChange
-	45, // 29: varve.metapb.CreateTopic.configs:type_name -> varve.metapb.CreateTopic.ConfigsEntry
-	8,  // 30: varve.metapb.CreateTopic.partitions:type_name -> varve.metapb.Partition
-	8,  // 31: varve.metapb.CreatePartitions.partitions:type_name -> varve.metapb.Partition
-	14, // 32: varve.metapb.AlterTopicConfigs.changes:type_name -> varve.metapb.ConfigChange
-	14, // 33: varve.metapb.AlterBrokerConfigs.changes:type_name -> varve.metapb.ConfigChange
-	18, // 34: varve.metapb.Segment.epochs:type_name -> varve.metapb.EpochStart
-	19, // 35: varve.metapb.SegmentStart.segment:type_name -> varve.metapb.Segment
-	19, // 36: varve.metapb.SegmentFinish.segment:type_name -> varve.metapb.Segment
-	19, // 37: varve.metapb.SegmentReplace.segment:type_name -> varve.metapb.Segment
-	46, // 38: varve.metapb.TopicRow.configs:type_name -> varve.metapb.TopicRow.ConfigsEntry
-	47, // 39: varve.metapb.BrokerConfigRow.configs:type_name -> varve.metapb.BrokerConfigRow.ConfigsEntry
-	18, // 40: varve.metapb.TierRow.epochs:type_name -> varve.metapb.EpochStart
-	35, // 41: varve.metapb.JournalEntry.records:type_name -> varve.metapb.JournalRecord
-	19, // 42: varve.metapb.JournalRecord.finished:type_name -> varve.metapb.Segment
-	22, // 43: varve.metapb.JournalRecord.replaced:type_name -> varve.metapb.SegmentReplace
-	36, // 44: varve.metapb.JournalRecord.log_start:type_name -> varve.metapb.LogStartMoved
-	37, // 45: varve.metapb.JournalRecord.topic_created:type_name -> varve.metapb.TopicCreated
-	38, // 46: varve.metapb.JournalRecord.topic_deleted:type_name -> varve.metapb.TopicDeleted
-	39, // 47: varve.metapb.JournalRecord.partitions_created:type_name -> varve.metapb.PartitionsCreated
-	40, // 48: varve.metapb.JournalRecord.topic_configs:type_name -> varve.metapb.TopicConfigs
-	41, // 49: varve.metapb.JournalRecord.broker_configs:type_name -> varve.metapb.BrokerConfigs
-	42, // 50: varve.metapb.JournalRecord.delete_started:type_name -> varve.metapb.DeleteStarted
-	43, // 51: varve.metapb.JournalRecord.restated:type_name -> varve.metapb.Restated
-	44, // 52: varve.metapb.JournalRecord.producer_ids:type_name -> varve.metapb.ProducerIds
-	48, // 53: varve.metapb.TopicCreated.configs:type_name -> varve.metapb.TopicCreated.ConfigsEntry
-	49, // 54: varve.metapb.TopicConfigs.configs:type_name -> varve.metapb.TopicConfigs.ConfigsEntry
-	50, // 55: varve.metapb.BrokerConfigs.configs:type_name -> varve.metapb.BrokerConfigs.ConfigsEntry
-	19, // 56: varve.metapb.DeleteStarted.segments:type_name -> varve.metapb.Segment
-	57, // [57:57] is the sub-list for method output_type
-	57, // [57:57] is the sub-list for method input_type
-	57, // [57:57] is the sub-list for extension type_name
-	57, // [57:57] is the sub-list for extension extendee
-	0,  // [0:57] is the sub-list for field type_name
+	2,  // 0: varve.metapb.Command.bootstrap:type_name -> varve.metapb.Bootstrap
+	5,  // 1: varve.metapb.Command.register_broker:type_name -> varve.metapb.RegisterBroker
+	6,  // 2: varve.metapb.Command.fence_broker:type_name -> varve.metapb.FenceBroker
+	7,  // 3: varve.metapb.Command.unfence_broker:type_name -> varve.metapb.UnfenceBroker
+	8,  // 4: varve.metapb.Command.unregister_broker:type_name -> varve.metapb.UnregisterBroker
+	12, // 5: varve.metapb.Command.create_topic:type_name -> varve.metapb.CreateTopic
+	13, // 6: varve.metapb.Command.delete_topic:type_name -> varve.metapb.DeleteTopic
+	14, // 7: varve.metapb.Command.create_partitions:type_name -> varve.metapb.CreatePartitions
+	11, // 8: varve.metapb.Command.change_partitions:type_name -> varve.metapb.ChangePartitions
+	16, // 9: varve.metapb.Command.alter_topic_configs:type_name -> varve.metapb.AlterTopicConfigs
+	17, // 10: varve.metapb.Command.alter_broker_configs:type_name -> varve.metapb.AlterBrokerConfigs
+	18, // 11: varve.metapb.Command.allocate_producer_ids:type_name -> varve.metapb.AllocateProducerIds
+	21, // 12: varve.metapb.Command.segment_start:type_name -> varve.metapb.SegmentStart
+	22, // 13: varve.metapb.Command.segment_finish:type_name -> varve.metapb.SegmentFinish
+	23, // 14: varve.metapb.Command.segment_replace:type_name -> varve.metapb.SegmentReplace
+	24, // 15: varve.metapb.Command.segments_delete:type_name -> varve.metapb.SegmentsDelete
+	25, // 16: varve.metapb.Command.segments_gone:type_name -> varve.metapb.SegmentsGone
+	26, // 17: varve.metapb.Command.advance_log_start:type_name -> varve.metapb.AdvanceLogStart
+	27, // 18: varve.metapb.Command.sweep_topic:type_name -> varve.metapb.SweepTopic
+	28, // 19: varve.metapb.Command.journal_clear:type_name -> varve.metapb.JournalClear
+	29, // 20: varve.metapb.Command.journal_switch:type_name -> varve.metapb.JournalSwitch
+	58, // 21: varve.metapb.Command.restore:type_name -> varve.metapb.RestoreCommand
+	3,  // 22: varve.metapb.Broker.endpoints:type_name -> varve.metapb.Endpoint
+	4,  // 23: varve.metapb.RegisterBroker.broker:type_name -> varve.metapb.Broker
+	10, // 24: varve.metapb.RegisterBroker.changes:type_name -> varve.metapb.PartitionChange
+	10, // 25: varve.metapb.FenceBroker.changes:type_name -> varve.metapb.PartitionChange
+	10, // 26: varve.metapb.UnfenceBroker.changes:type_name -> varve.metapb.PartitionChange
+	10, // 27: varve.metapb.UnregisterBroker.changes:type_name -> varve.metapb.PartitionChange
+	9,  // 28: varve.metapb.PartitionChange.state:type_name -> varve.metapb.Partition
+	10, // 29: varve.metapb.ChangePartitions.changes:type_name -> varve.metapb.PartitionChange
+	69, // 30: varve.metapb.CreateTopic.configs:type_name -> varve.metapb.CreateTopic.ConfigsEntry
+	9,  // 31: varve.metapb.CreateTopic.partitions:type_name -> varve.metapb.Partition
+	9,  // 32: varve.metapb.CreatePartitions.partitions:type_name -> varve.metapb.Partition
+	15, // 33: varve.metapb.AlterTopicConfigs.changes:type_name -> varve.metapb.ConfigChange
+	15, // 34: varve.metapb.AlterBrokerConfigs.changes:type_name -> varve.metapb.ConfigChange
+	19, // 35: varve.metapb.Segment.epochs:type_name -> varve.metapb.EpochStart
+	20, // 36: varve.metapb.SegmentStart.segment:type_name -> varve.metapb.Segment
+	20, // 37: varve.metapb.SegmentFinish.segment:type_name -> varve.metapb.Segment
+	20, // 38: varve.metapb.SegmentReplace.segment:type_name -> varve.metapb.Segment
+	70, // 39: varve.metapb.TopicRow.configs:type_name -> varve.metapb.TopicRow.ConfigsEntry
+	71, // 40: varve.metapb.BrokerConfigRow.configs:type_name -> varve.metapb.BrokerConfigRow.ConfigsEntry
+	19, // 41: varve.metapb.TierRow.epochs:type_name -> varve.metapb.EpochStart
+	36, // 42: varve.metapb.JournalEntry.records:type_name -> varve.metapb.JournalRecord
+	20, // 43: varve.metapb.JournalRecord.finished:type_name -> varve.metapb.Segment
+	23, // 44: varve.metapb.JournalRecord.replaced:type_name -> varve.metapb.SegmentReplace
+	37, // 45: varve.metapb.JournalRecord.log_start:type_name -> varve.metapb.LogStartMoved
+	38, // 46: varve.metapb.JournalRecord.topic_created:type_name -> varve.metapb.TopicCreated
+	39, // 47: varve.metapb.JournalRecord.topic_deleted:type_name -> varve.metapb.TopicDeleted
+	40, // 48: varve.metapb.JournalRecord.partitions_created:type_name -> varve.metapb.PartitionsCreated
+	41, // 49: varve.metapb.JournalRecord.topic_configs:type_name -> varve.metapb.TopicConfigs
+	42, // 50: varve.metapb.JournalRecord.broker_configs:type_name -> varve.metapb.BrokerConfigs
+	43, // 51: varve.metapb.JournalRecord.delete_started:type_name -> varve.metapb.DeleteStarted
+	44, // 52: varve.metapb.JournalRecord.restated:type_name -> varve.metapb.Restated
+	45, // 53: varve.metapb.JournalRecord.producer_ids:type_name -> varve.metapb.ProducerIds
+	68, // 54: varve.metapb.JournalRecord.restored:type_name -> varve.metapb.Restored
+	72, // 55: varve.metapb.TopicCreated.configs:type_name -> varve.metapb.TopicCreated.ConfigsEntry
+	73, // 56: varve.metapb.TopicConfigs.configs:type_name -> varve.metapb.TopicConfigs.ConfigsEntry
+	74, // 57: varve.metapb.BrokerConfigs.configs:type_name -> varve.metapb.BrokerConfigs.ConfigsEntry
+	20, // 58: varve.metapb.DeleteStarted.segments:type_name -> varve.metapb.Segment
+	47, // 59: varve.metapb.SnapshotRecord.cluster:type_name -> varve.metapb.SnapshotCluster
+	49, // 60: varve.metapb.SnapshotRecord.locations:type_name -> varve.metapb.SnapshotLocations
+	50, // 61: varve.metapb.SnapshotRecord.broker_configs:type_name -> varve.metapb.SnapshotBrokerConfigs
+	51, // 62: varve.metapb.SnapshotRecord.topic:type_name -> varve.metapb.SnapshotTopic
+	52, // 63: varve.metapb.SnapshotRecord.partition:type_name -> varve.metapb.SnapshotPartition
+	53, // 64: varve.metapb.SnapshotRecord.segments:type_name -> varve.metapb.SnapshotSegments
+	54, // 65: varve.metapb.SnapshotRecord.group_offsets:type_name -> varve.metapb.GroupOffsets
+	48, // 66: varve.metapb.SnapshotCluster.claims:type_name -> varve.metapb.OwnerClaim
+	75, // 67: varve.metapb.SnapshotBrokerConfigs.configs:type_name -> varve.metapb.SnapshotBrokerConfigs.ConfigsEntry
+	76, // 68: varve.metapb.SnapshotTopic.configs:type_name -> varve.metapb.SnapshotTopic.ConfigsEntry
+	32, // 69: varve.metapb.SnapshotPartition.tier:type_name -> varve.metapb.TierRow
+	55, // 70: varve.metapb.GroupOffsets.offsets:type_name -> varve.metapb.GroupOffset
+	0,  // 71: varve.metapb.RestoreRow.phase:type_name -> varve.metapb.RestorePhase
+	77, // 72: varve.metapb.RestoringTopicRow.configs:type_name -> varve.metapb.RestoringTopicRow.ConfigsEntry
+	59, // 73: varve.metapb.RestoreCommand.begin:type_name -> varve.metapb.RestoreBegin
+	60, // 74: varve.metapb.RestoreCommand.advance:type_name -> varve.metapb.RestoreAdvance
+	61, // 75: varve.metapb.RestoreCommand.topic:type_name -> varve.metapb.RestoreTopic
+	62, // 76: varve.metapb.RestoreCommand.rows:type_name -> varve.metapb.RestoreRows
+	63, // 77: varve.metapb.RestoreCommand.publish:type_name -> varve.metapb.RestorePublish
+	64, // 78: varve.metapb.RestoreCommand.wipe:type_name -> varve.metapb.RestoreWipe
+	65, // 79: varve.metapb.RestoreCommand.end:type_name -> varve.metapb.RestoreEnd
+	66, // 80: varve.metapb.RestoreCommand.release:type_name -> varve.metapb.ReleaseTopics
+	67, // 81: varve.metapb.RestoreCommand.snapshot:type_name -> varve.metapb.SnapshotTaken
+	56, // 82: varve.metapb.RestoreBegin.row:type_name -> varve.metapb.RestoreRow
+	0,  // 83: varve.metapb.RestoreAdvance.next:type_name -> varve.metapb.RestorePhase
+	48, // 84: varve.metapb.RestoreAdvance.claims:type_name -> varve.metapb.OwnerClaim
+	50, // 85: varve.metapb.RestoreAdvance.configs:type_name -> varve.metapb.SnapshotBrokerConfigs
+	57, // 86: varve.metapb.RestoreTopic.row:type_name -> varve.metapb.RestoringTopicRow
+	32, // 87: varve.metapb.RestoreRows.tier:type_name -> varve.metapb.TierRow
+	9,  // 88: varve.metapb.RestorePublish.partitions:type_name -> varve.metapb.Partition
+	89, // [89:89] is the sub-list for method output_type
+	89, // [89:89] is the sub-list for method input_type
+	89, // [89:89] is the sub-list for extension type_name
+	89, // [89:89] is the sub-list for extension extendee
+	0,  // [0:89] is the sub-list for field type_name
 }
 
 func init() { file_metastore_metapb_meta_proto_init() }
@@ -3767,6 +5698,7 @@ func file_metastore_metapb_meta_proto_init() {
 		(*Command_SweepTopic)(nil),
 		(*Command_JournalClear)(nil),
 		(*Command_JournalSwitch)(nil),
+		(*Command_Restore)(nil),
 	}
 	file_metastore_metapb_meta_proto_msgTypes[14].OneofWrappers = []any{}
 	file_metastore_metapb_meta_proto_msgTypes[35].OneofWrappers = []any{
@@ -3781,19 +5713,41 @@ func file_metastore_metapb_meta_proto_init() {
 		(*JournalRecord_DeleteStarted)(nil),
 		(*JournalRecord_Restated)(nil),
 		(*JournalRecord_ProducerIds)(nil),
+		(*JournalRecord_Restored)(nil),
+	}
+	file_metastore_metapb_meta_proto_msgTypes[45].OneofWrappers = []any{
+		(*SnapshotRecord_Cluster)(nil),
+		(*SnapshotRecord_Locations)(nil),
+		(*SnapshotRecord_BrokerConfigs)(nil),
+		(*SnapshotRecord_Topic)(nil),
+		(*SnapshotRecord_Partition)(nil),
+		(*SnapshotRecord_Segments)(nil),
+		(*SnapshotRecord_GroupOffsets)(nil),
+	}
+	file_metastore_metapb_meta_proto_msgTypes[57].OneofWrappers = []any{
+		(*RestoreCommand_Begin)(nil),
+		(*RestoreCommand_Advance)(nil),
+		(*RestoreCommand_Topic)(nil),
+		(*RestoreCommand_Rows)(nil),
+		(*RestoreCommand_Publish)(nil),
+		(*RestoreCommand_Wipe)(nil),
+		(*RestoreCommand_End)(nil),
+		(*RestoreCommand_Release)(nil),
+		(*RestoreCommand_Snapshot)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_metastore_metapb_meta_proto_rawDesc), len(file_metastore_metapb_meta_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   51,
+			NumEnums:      1,
+			NumMessages:   77,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
 		GoTypes:           file_metastore_metapb_meta_proto_goTypes,
 		DependencyIndexes: file_metastore_metapb_meta_proto_depIdxs,
+		EnumInfos:         file_metastore_metapb_meta_proto_enumTypes,
 		MessageInfos:      file_metastore_metapb_meta_proto_msgTypes,
 	}.Build()
 	File_metastore_metapb_meta_proto = out.File
