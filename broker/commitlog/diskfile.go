@@ -258,14 +258,14 @@ func (d *diskFile) truncate(sizeBytes int64) error {
 	return d.cache.fs.Truncate(d.path, sizeBytes)
 }
 
-// preallocate asks for room without changing the file's size, so that what is
-// reserved never shows.
-func (d *diskFile) preallocate(sizeBytes int64) error {
+// preallocate asks for room for n bytes from off on without changing the file's
+// size, so that what is reserved never shows.
+func (d *diskFile) preallocate(off, n int64) error {
 	if err := d.acquire(); err != nil {
 		return err
 	}
 	defer d.release()
-	return d.f.Preallocate(0, sizeBytes)
+	return d.f.Preallocate(off, n)
 }
 
 // makeWritable prepares a file that was opened for reading to be written; it

@@ -30,6 +30,7 @@ type diskGuard struct {
 
 	unchecked atomic.Int64 // bytes appended since the last look
 	low       atomic.Bool
+	tight     atomic.Bool // at the last look there was not twice the reserve
 }
 
 func newDiskGuard(fsys FS, dir string, reserveBytes int64, events event.Sink) *diskGuard {
@@ -57,6 +58,7 @@ func (g *diskGuard) admit(n int64) error {
 		return nil
 	}
 	room := int64(u.AvailBytes)
+	g.tight.Store(room < 2*g.reserveBytes)
 	if room >= g.reserveBytes {
 		if g.low.CompareAndSwap(true, false) {
 			g.events.Emit(DiskRoom{Dir: g.dir, RoomBytes: room})
@@ -67,6 +69,10 @@ func (g *diskGuard) admit(n int64) error {
 	g.full("append", err)
 	return err
 }
+
+// roomy says whether blocks may be taken before they are needed: at the last look there was twice the reserve. A look is
+// at most a guardLookShare of it old.
+func (g *diskGuard) roomy() bool { return !g.tight.Load() }
 
 // full takes note that something was refused for lack of room, and tells of the first time.
 func (g *diskGuard) full(what string, err error) {

@@ -218,7 +218,8 @@ func (l *Log) openSegment(base int64) (*segment, error) {
 	err := s.log.writeAt(nil, 0)
 	if err == nil && cfg.Preallocate {
 		// Only a full disk matters here: some file systems cannot do it.
-		if perr := s.log.preallocate(int64(cfg.SegmentBytes)); isFull(perr) {
+		s.reservedBytes = int64(cfg.SegmentBytes)
+		if perr := s.log.preallocate(0, s.reservedBytes); isFull(perr) {
 			err = perr
 		}
 	}

@@ -237,6 +237,9 @@ func (l *Log) appendLocked(run []byte, head record.Batch, cfg *Config) error {
 		}
 	}
 	at := seg.size()
+	if end := at + int64(len(run)); end > seg.reservedBytes {
+		seg.reserve(end, int64(cfg.SegmentBytes), l.m.disk)
+	}
 	if err := seg.log.writeAt(run, at); err != nil {
 		return l.cutPartial(seg, at, err)
 	}

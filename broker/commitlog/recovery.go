@@ -359,6 +359,7 @@ func (r *recovery) scan(s *segment, last bool) (whole bool, err error) {
 		x.onDisk, x.tail, x.firsts = 0, nil, nil
 	}
 	s.resetState()
+	s.reservedBytes = v.size + 1 // what the life before had reserved is not known: enough for giveBack to act
 	if err := s.log.acquire(); err != nil {
 		return false, err
 	}

@@ -67,7 +67,8 @@ type segment struct {
 	createdMs       int64
 	jitterMs        int64
 	bytesSinceIndex int64
-	unsyncedSeal    bool // sealed, and not yet synced as a whole
+	reservedBytes   int64 // of the log file: blocks up to here may be there already
+	unsyncedSeal    bool  // sealed, and not yet synced as a whole
 }
 
 func newSegment(cache *fileCache, dir string, base int64) *segment {
@@ -158,6 +159,9 @@ func (s *segment) seal() error {
 // sync makes the segment durable; the indexes only when it is sealed, as those
 // of the active one are rebuilt after a crash.
 func (s *segment) sync(sealed bool) error {
+	if sealed {
+		s.giveBack()
+	}
 	if err := s.log.sync(); err != nil || !sealed {
 		return err
 	}
