@@ -52,6 +52,8 @@ func (b *Broker) openTier(ctx context.Context) error {
 		TaskIntervalMs:    b.cfg.Int64("remote.log.manager.task.interval.ms"),
 		JournalIntervalMs: b.cfg.Int64("varve.tier.journal.interval.ms"),
 		Concurrency:       b.cfg.Int("remote.log.manager.copier.thread.pool.size"),
+		ScrubIntervalMs:   b.cfg.Int64("varve.tier.scrub.interval.ms"),
+		ScrubBytesPerSec:  b.cfg.Int64("varve.tier.scrub.bytes.per.second"),
 		Events:            b.events,
 	})
 	if err != nil {

@@ -33,6 +33,7 @@ type Manager struct {
 	tasks      map[*task]struct{}
 	gcErr      error
 	journalErr error
+	scrubbed   [VerifyData + 1]ScrubPass // the last pass of each level
 }
 
 type partKey struct {
@@ -175,6 +176,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	loops.Go(func() { m.every(ctx, m.o.TaskIntervalMs, func() { m.retainAll(ctx) }) })
 	loops.Go(func() { m.every(ctx, m.o.TaskIntervalMs, func() { m.note(&m.gcErr, m.collect(ctx)) }) })
 	loops.Go(func() { m.every(ctx, m.o.JournalIntervalMs, func() { m.note(&m.journalErr, m.journalAll(ctx)) }) })
+	loops.Go(func() { m.scrub(ctx) })
 	loops.Wait()
 	m.fills.close()
 	m.waitTasks(&tasks)

@@ -76,6 +76,8 @@ type Options struct {
 	TaskIntervalMs    int64 // between two looks at a partition; 30000 (remote.log.manager.task.interval.ms)
 	JournalIntervalMs int64 // between two journal objects; 10000
 	Concurrency       int   // partitions worked on at once; 4
+	ScrubIntervalMs   int64 // between two passes of the scrub; 86400000; negative = none
+	ScrubBytesPerSec  int64 // of the pass that reads every byte; 0 = no such pass
 
 	Now       func() time.Time        // time.Now
 	Boottime  func() time.Duration    // CLOCK_BOOTTIME
@@ -108,6 +110,7 @@ type Status struct {
 	Errors     []string // of the owner object, the clock, deletion and the journal; empty when all is well
 	Partitions []PartitionStatus
 	Cache      CacheStatus
+	Scrub      []ScrubPass      // the last of each level
 	Store      []objstore.Usage // nil without Options.Counters
 }
 
@@ -154,6 +157,9 @@ func (o Options) withDefaults() Options {
 	or(&o.UploadDeadlineMs, defaultUploadDeadlineMs)
 	or(&o.TaskIntervalMs, defaultTaskIntervalMs)
 	or(&o.JournalIntervalMs, defaultJournalIntervalMs)
+	if o.ScrubIntervalMs == 0 {
+		o.ScrubIntervalMs = defaultScrubIntervalMs
+	}
 	if o.Concurrency <= 0 {
 		o.Concurrency = defaultConcurrency
 	}

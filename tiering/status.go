@@ -23,6 +23,11 @@ func (m *Manager) Status() Status {
 		}
 		parts, leads = append(parts, ps), append(leads, pt)
 	}
+	for _, p := range m.scrubbed {
+		if p.EndedMs != 0 {
+			s.Scrub = append(s.Scrub, p)
+		}
+	}
 	s.Errors = errorTexts(m.ownerErr, m.clockErr, m.gcErr, m.journalErr)
 	m.mu.Unlock()
 	for i, pt := range leads {
