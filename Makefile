@@ -53,7 +53,7 @@ fuzz: ## run each fuzz target for FUZZTIME
 	  done; \
 	done
 
-bench: build ## hot reads beside a bare sendfile loop, produce beside a bare receive+CRC+pwrite loop
+bench: build ## what a byte and a request cost, beside bare loops (BENCHFLAGS=-peer: and beside Apache Kafka)
 	$(GO) run ./tests/bench -varve $(VARVE) $(BENCHFLAGS)
 
 # A JDK, Maven, Node.js and Python, and the registries that their clients come from; what is fetched stays in .cache/compat.

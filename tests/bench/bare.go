@@ -8,72 +8,120 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
 
-// bareHeadBytes is about what a Fetch reply with one partition carries before its records.
-const bareHeadBytes = 96
+const (
+	// bareHeadBytes is about what a Fetch reply carries before the records of each partition.
+	bareHeadBytes = 96
+	// bareRequestBytes: a 4-byte size, offset and length.
+	bareRequestBytes = 20
+)
 
-// serveBare is the other side of each comparison: it answers one connection after the other with the least work
-// that moves the same bytes. Requests are a 4-byte size and that many bytes.
+// serveBare is the other side of each comparison: it answers each connection with the least work that moves the same
+// bytes, on a goroutine of its own. Requests are a 4-byte size and that many bytes.
 func serveBare(kind, path string) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
 	fmt.Printf("bare ready %s\n", l.Addr())
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
-	if err != nil {
-		return err
+	serve := bareAppends(path)
+	if kind == "sendfile" {
+		names, err := filepath.Glob(path)
+		if err != nil || len(names) == 0 {
+			return fmt.Errorf("no file is called %s: %w", path, err)
+		}
+		files := make([]*os.File, len(names))
+		for i, name := range names {
+			if files[i], err = os.Open(name); err != nil {
+				return err
+			}
+		}
+		serve = func(c *net.TCPConn) error { return bareSendfile(c, files) }
 	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
 	for {
 		c, err := l.Accept()
 		if err != nil {
 			return err
 		}
-		if kind == "sendfile" {
-			err = bareSendfile(c.(*net.TCPConn), f)
-		} else {
-			err = bareAppend(c.(*net.TCPConn), f)
-			err = errors.Join(err, f.Truncate(0)) // the next round takes fresh pages, as a log that grows does
-		}
-		_ = c.Close()
-		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) {
-			return err
-		}
+		wg.Go(func() {
+			err := serve(c.(*net.TCPConn))
+			_ = c.Close()
+			if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) {
+				fmt.Fprintln(os.Stderr, "bare:", err)
+			}
+		})
 	}
 }
 
-// bareSendfile: the request is offset and length; the reply a size, a head and that range of the file.
-func bareSendfile(c *net.TCPConn, f *os.File) error {
+// bareSendfile: the request is offset and length; the reply a size and, for each file, a head and that range.
+func bareSendfile(c *net.TCPConn, files []*os.File) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return err
 	}
-	var req [20]byte
+	var req [bareRequestBytes]byte
 	head := make([]byte, 4+bareHeadBytes)
 	for {
 		if _, err := io.ReadFull(c, req[:]); err != nil {
 			return err
 		}
-		off, n := int64(binary.BigEndian.Uint64(req[4:])), int(binary.BigEndian.Uint64(req[12:]))
-		binary.BigEndian.PutUint32(head, uint32(bareHeadBytes+n))
-		if _, err := c.Write(head); err != nil {
-			return err
-		}
-		for n > 0 {
-			var sent int
-			var serr error
-			err := raw.Write(func(fd uintptr) bool {
-				sent, serr = unix.Sendfile(int(fd), int(f.Fd()), &off, n)
-				return serr != unix.EAGAIN
-			})
-			if err = errors.Join(err, serr); err != nil {
+		from, n := int64(binary.BigEndian.Uint64(req[4:])), int(binary.BigEndian.Uint64(req[12:]))
+		binary.BigEndian.PutUint32(head, uint32(len(files)*(bareHeadBytes+n)))
+		for i, f := range files {
+			lead := head
+			if i > 0 {
+				lead = head[4:]
+			}
+			if _, err := c.Write(lead); err != nil {
 				return err
 			}
-			n -= sent
+			if err := sendRange(raw, f, from, n); err != nil {
+				return err
+			}
 		}
+	}
+}
+
+func sendRange(raw interface {
+	Write(func(uintptr) bool) error
+}, f *os.File, off int64, n int) error {
+	for n > 0 {
+		var sent int
+		var serr error
+		err := raw.Write(func(fd uintptr) bool {
+			sent, serr = unix.Sendfile(int(fd), int(f.Fd()), &off, n)
+			return serr != unix.EAGAIN
+		})
+		if err = errors.Join(err, serr); err != nil {
+			return err
+		}
+		if sent == 0 {
+			return io.ErrUnexpectedEOF
+		}
+		n -= sent
+	}
+	return nil
+}
+
+// bareAppends gives each connection a file of its own, which is gone when it ends: the next round takes fresh pages, as a
+// log that grows does.
+func bareAppends(path string) func(c *net.TCPConn) error {
+	var conns atomic.Int64
+	return func(c *net.TCPConn) error {
+		f, err := os.Create(fmt.Sprintf("%s-%d", path, conns.Add(1)))
+		if err != nil {
+			return err
+		}
+		err = bareAppend(c, f)
+		return errors.Join(err, os.Remove(f.Name()), f.Close())
 	}
 }
 

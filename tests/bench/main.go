@@ -6,38 +6,67 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"slices"
-	"text/tabwriter"
+	"regexp"
+	"syscall"
 	"time"
 )
 
 type options struct {
-	varve      string
-	against    string
-	data       string
-	rounds     int
-	bytes      int64
-	fetchBytes int
-	only       string
-	bare       string
-	bareFile   string
+	varve, against string
+	peer, small    bool
+	data           string
+	rounds         int
+	bytes          int64
+	paced          time.Duration
+	idle           time.Duration
+	stall          time.Duration
+	stallMBps      int
+	recoverBytes   int64
+	connections    int
+	rows, sides    *regexp.Regexp
+	json           string
+	plot           bool
+	list           bool
+	bare           string
+	bareFile       string
 }
 
-func main() {
-	var o options
+func parse() (o options, err error) {
 	flag.StringVar(&o.varve, "varve", "bin/varve", "the binary to measure")
-	flag.StringVar(&o.against, "against", "", "another varve binary to take the bare program's place: before and after in one run")
+	flag.StringVar(&o.against, "against", "", "another varve binary to take the other sides' place: before and after in one run")
+	flag.BoolVar(&o.peer, "peer", false, "Apache Kafka too, and the rows that need it")
+	flag.BoolVar(&o.small, "small", false, "all rows, too small and too short to mean anything: for the harness's own correctness")
 	flag.StringVar(&o.data, "data", "", "folder for data (default: a temporary one)")
-	flag.IntVar(&o.rounds, "rounds", 9, "counted rounds of each side, after one that is not")
-	flag.Int64Var(&o.bytes, "bytes", 1<<30, "bytes moved per round; small requests move a part of it")
-	flag.IntVar(&o.fetchBytes, "fetch-bytes", 1<<20, "bytes per fetch")
-	flag.StringVar(&o.only, "only", "", "produce, small or hot: that part alone")
+	flag.IntVar(&o.rounds, "rounds", 5, "counted rounds of each side, after one that is not")
+	flag.Int64Var(&o.bytes, "bytes", 512<<20, "bytes moved per round; rows of small requests move a part of it")
+	flag.DurationVar(&o.paced, "paced", 8*time.Second, "length of a round at a fixed rate")
+	flag.DurationVar(&o.idle, "idle", 15*time.Second, "how long an idle broker is watched")
+	flag.DurationVar(&o.stall, "stall", 10*time.Minute, "length of the stall run of each side")
+	flag.IntVar(&o.stallMBps, "stall-mbps", 100, "rate of the stall run")
+	flag.Int64Var(&o.recoverBytes, "recover-bytes", 10<<30, "bytes in the log that is recovered after kill -9")
+	flag.IntVar(&o.connections, "connections", 5000, "idle connections")
+	rows := flag.String("rows", "", "regular expression of rows (default: those that have a bare side, or with -peer all but stall)")
+	sides := flag.String("sides", ".", "regular expression of sides (varve, against, kafka, kafka-512m, bare)")
+	flag.StringVar(&o.json, "json", "", "file of results: rows of this run replace those of the same name in it")
+	flag.BoolVar(&o.plot, "plot", false, "write docs/performance.md's tables and docs/img from the -json file, after the rows, if any")
+	flag.BoolVar(&o.list, "list", false, "list the rows and end")
 	flag.StringVar(&o.bare, "bare", "", "internal: run as the bare server (sendfile or append)")
 	flag.StringVar(&o.bareFile, "bare-file", "", "internal: the bare server's file")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	if o.rows, err = regexp.Compile(*rows); err == nil {
+		o.sides, err = regexp.Compile(*sides)
+	}
+	return o, err
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, o); err != nil {
+	o, err := parse()
+	if err == nil {
+		err = run(ctx, o)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -47,6 +76,17 @@ func run(ctx context.Context, o options) error {
 	if o.bare != "" {
 		return serveBare(o.bare, o.bareFile)
 	}
+	if o.small {
+		o.rounds, o.bytes, o.paced, o.idle, o.stall = 1, 16<<20, time.Second, time.Second, 2*time.Second
+		o.recoverBytes, o.connections = 64<<20, 50
+	}
+	chosen := choose(rows(), o)
+	if o.list {
+		for _, r := range chosen {
+			fmt.Printf("%-22s %s\n", r.name, r.title)
+		}
+		return nil
+	}
 	if o.data == "" {
 		dir, err := os.MkdirTemp("", "varve-bench-")
 		if err != nil {
@@ -55,104 +95,45 @@ func run(ctx context.Context, o options) error {
 		defer os.RemoveAll(dir)
 		o.data = dir
 	}
-	for _, part := range []struct {
-		name string
-		run  func() error
-	}{
-		{"produce", func() error { return benchProduce(ctx, o, largeBatch) }},
-		{"small", func() error { return benchProduce(ctx, o, smallBatch) }},
-		{"hot", func() error { return benchHot(ctx, o) }},
-	} {
-		if o.only != "" && o.only != part.name {
+	b := &bench{options: o, brokers: map[string]*server{}, loaded: map[string]*hotLog{}, rates: map[string]float64{}}
+	defer b.close()
+	results, err := loadResults(o.json)
+	if err != nil {
+		return err
+	}
+	for _, r := range chosen {
+		began := time.Now()
+		if len(b.sidesOf(r)) == 0 {
 			continue
 		}
-		if err := part.run(); err != nil {
-			return fmt.Errorf("%s: %w", part.name, err)
+		res, err := b.run(ctx, r)
+		if err != nil {
+			return fmt.Errorf("%s: %w", r.name, err)
 		}
+		res.Seconds = time.Since(began).Round(time.Second).Seconds()
+		res.print(os.Stdout)
+		if err := results.put(ctx, o, res); err != nil {
+			return err
+		}
+	}
+	if o.plot {
+		return writeDocs(results)
 	}
 	return nil
 }
 
-// sample is one round of one side.
-type sample struct {
-	requests, bytes int64
-	wall            time.Duration
-	used            usage
-	p50, p99        time.Duration // where the round measures latency
-}
-
-func (s sample) gbPerS() float64             { return float64(s.bytes) / 1e9 / s.wall.Seconds() }
-func (s sample) cpuPerGB() float64           { return s.used.cpu.Seconds() / (float64(s.bytes) / 1e9) }
-func (s sample) switchesPerRequest() float64 { return float64(s.used.switches) / float64(s.requests) }
-
-// measure accounts for what do makes a side do.
-func measure(s *side, requests, bytes int64, do func() error) (sample, error) {
-	before, err := usageOf(s.pid)
-	if err != nil {
-		return sample{}, err
-	}
-	began := time.Now()
-	if err := do(); err != nil {
-		return sample{}, err
-	}
-	out := sample{requests: requests, bytes: bytes, wall: time.Since(began)}
-	after, err := usageOf(s.pid)
-	out.used = usage{cpu: after.cpu - before.cpu, switches: after.switches - before.switches}
-	return out, err
-}
-
-// alternate runs A and B in turn, one round each to warm up, then o.rounds counted ones, and reports.
-func alternate(o options, title string, a, b func() (sample, error), figures []figure) error {
-	var as, bs []sample
-	for i := range o.rounds + 1 {
-		sa, err := a()
-		if err != nil {
-			return fmt.Errorf("varve: %w", err)
+// choose applies -rows, or what stands for it when it is not given. With -plot alone no row runs.
+func choose(all []row, o options) (out []row) {
+	for _, r := range all {
+		given := o.rows.String() != ""
+		switch {
+		case given && !o.rows.MatchString(r.name),
+			!given && o.plot && !o.peer,
+			!given && !o.peer && !o.small && !r.hasBare(),
+			!given && o.peer && !o.small && r.alone:
+			continue
 		}
-		sb, err := b()
-		if err != nil {
-			return fmt.Errorf("%s: %w", o.other(), err)
-		}
-		if i > 0 {
-			as, bs = append(as, sa), append(bs, sb)
-		}
+		out = append(out, r)
 	}
-	fmt.Printf("%s (medians of %d rounds, A B A B)\n", title, len(as))
-	w := tabwriter.NewWriter(os.Stdout, 2, 4, 2, ' ', 0)
-	fmt.Fprintf(w, "  figure\tvarve\t%s\tratio\n", o.other())
-	for _, f := range figures {
-		fmt.Fprintf(w, "  %s\t%.3f\t%.3f\t%.2f\n", f.name, median(as, f.of), median(bs, f.of), ratio(as, bs, f.of))
-	}
-	return w.Flush()
-}
-
-func (o options) other() string {
-	if o.against != "" {
-		return "against"
-	}
-	return "bare"
-}
-
-func median(in []sample, f func(sample) float64) float64 {
-	v := make([]float64, len(in))
-	for i, s := range in {
-		v[i] = f(s)
-	}
-	slices.Sort(v)
-	return v[len(v)/2]
-}
-
-// ratio is the median of the rounds' own ratios: each compares neighbours in time, so the machine's drift cancels.
-func ratio(as, bs []sample, f func(sample) float64) float64 {
-	v := make([]float64, len(as))
-	for i := range as {
-		v[i] = f(as[i]) / f(bs[i])
-	}
-	slices.Sort(v)
-	return v[len(v)/2]
-}
-
-type figure struct {
-	name string
-	of   func(sample) float64
+	return out
 }

@@ -2,218 +2,131 @@ package main
 
 import (
 	"context"
-	"encoding/binary"
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
-	"golang.org/x/sys/unix"
-
-	"varve/protocol/record"
+	"golang.org/x/sync/errgroup"
 )
 
-const (
-	producePartitions = 16
-	// produceDepth is how many requests one connection keeps in flight, as Kafka's own producer does.
-	produceDepth = 5
-	// produceVersion 9 names topics; the records are what costs.
-	produceVersion = 9
-	// produceBytesMax bounds a round: what is produced stays in the page cache until the round is over.
-	produceBytesMax = 1 << 30
-	// goneWait bounds how long the folders of a deleted topic may stay.
-	goneWait = 30 * time.Second
-)
+// produceDepth is how many requests a connection keeps in flight, as Kafka's own producer does.
+const produceDepth = 5
 
-// shape is what one produce request carries: one batch for one partition.
-type shape struct {
-	name    string
-	records int
-	bytes   int   // of a record
-	share   int64 // a round moves this part of -bytes: small requests cost more of everything else
+// load is what is produced and by whom.
+type load struct {
+	shape      shape
+	partitions int
+	producers  int // connections; each goes round all partitions
+	acks       int16
 }
 
-var (
-	largeBatch = shape{name: "large", records: 64, bytes: 1024, share: 1}
-	smallBatch = shape{name: "small", records: 10, bytes: 100, share: 32}
-)
+func (l load) String() string {
+	acks := "all"
+	if l.acks >= 0 {
+		acks = fmt.Sprint(l.acks)
+	}
+	return fmt.Sprintf("produce, acks=%s, %v, partitions %d, producers %d, %d in flight each", acks, l.shape, l.partitions, l.producers, produceDepth)
+}
 
-// benchProduce appends to files that are new in each round on both sides, and whose predecessors are gone: growing a
-// file costs pages and blocks that writing over one does not.
-func benchProduce(ctx context.Context, o options, s shape) error {
-	o.bytes = min(o.bytes, produceBytesMax) / s.share
-	batch, err := newBatch(s)
-	if err != nil {
-		return err
-	}
-	v, a, err := startProduce(ctx, o, o.varve, s.name, batch)
-	if err != nil {
-		return err
-	}
-	defer v.stop()
-	var b func() (sample, error)
-	if o.against != "" {
-		var w *side
-		w, b, err = startProduce(ctx, o, o.against, s.name+"-against", batch)
-		if err != nil {
-			return err
-		}
-		defer w.stop()
-	} else {
-		w, err := startBare(ctx, "append", filepath.Join(o.data, s.name+"-bare"))
-		if err != nil {
-			return err
-		}
-		defer w.stop()
-		frames := produceFrames("produce-bare", batch)
-		b = func() (sample, error) {
-			if err := settleDisk(o.data); err != nil {
-				return sample{}, err
+func produceRow(name string, l load, sides ...string) row {
+	return row{name: name, title: l.String(), bound: boundProduce, sides: sides,
+		figures: []string{"MB/s", cpuPerGB, cpuPerM, "p50 ms", "p99 ms", "p99.9 ms", perReq, peakRSS},
+		start: func(ctx context.Context, b *bench, side string) (*lane, error) {
+			if side == bare {
+				return b.produceBare(ctx, l)
 			}
-			return produceTo(w, o, frames, nil)
-		}
-	}
-	return alternate(o, fmt.Sprintf("produce, acks=all, %d x %d B a request, %d partitions, %d in flight", s.records, s.bytes,
-		producePartitions, produceDepth), a, b, []figure{
-		{"MB/s", func(s sample) float64 { return s.gbPerS() * 1000 }},
-		{"CPU s/GB", sample.cpuPerGB},
-		{"CPU us/request", func(s sample) float64 { return s.used.cpu.Seconds() * 1e6 / float64(s.requests) }},
-		{"switches/request", sample.switchesPerRequest},
-		{"p50 ms", func(s sample) float64 { return s.p50.Seconds() * 1000 }},
-		{"p99 ms", func(s sample) float64 { return s.p99.Seconds() * 1000 }}})
+			s, err := b.broker(ctx, side)
+			if err != nil {
+				return nil, err
+			}
+			round, err := b.produceTo(s, l)
+			return &lane{round: round}, err
+		}}
 }
 
-// startProduce starts a node and returns what makes one round of it: on a topic of its own, after the topic of the
-// round before is gone and the disk is quiet.
-func startProduce(ctx context.Context, o options, binary, name string, batch []byte) (*side, func() (sample, error), error) {
-	data := filepath.Join(o.data, name)
-	v, err := startVarve(ctx, binary, data, "log.segment.delete.delay.ms=0")
+// produceTo returns what makes one round of a load. It appends to files that are new in each round on all sides, and whose
+// predecessors are gone: growing a file costs pages and blocks that writing over one does not.
+func (b *bench) produceTo(s *server, l load) (func(ctx context.Context) (sample, error), error) {
+	batch, err := newBatch(l.shape)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	topic, rounds := "", 0
-	return v, func() (sample, error) {
-		if err := dropTopic(ctx, v, data, topic); err != nil {
-			return sample{}, err
+	return func(ctx context.Context) (out sample, err error) {
+		topic, err := b.newTopic(ctx, s, l.partitions, nil)
+		if err != nil {
+			return nil, err
 		}
-		topic = fmt.Sprintf("produce-%04d", rounds)
-		rounds++
-		if err := errors.Join(createTopic(ctx, v, topic, producePartitions), settleDisk(o.data)); err != nil {
-			return sample{}, err
+		if err := settleDisk(b.data); err != nil {
+			return nil, err
 		}
-		return produceTo(v, o, produceFrames(topic, batch), produceCheck(topic))
+		if out, err = b.replayRound(s, l, produceFrames(topic, l, batch), len(batch), produceCheck(topic)); err != nil {
+			return nil, err
+		}
+		return out, dropTopic(ctx, s, topic)
 	}, nil
 }
 
 // produceFrames encodes one request per partition.
-func produceFrames(topic string, batch []byte) (frames [][]byte) {
-	for p := range int32(producePartitions) {
-		frames = append(frames, produceFrame(topic, p, batch))
+func produceFrames(topic string, l load, batch []byte) (frames [][]byte) {
+	for p := range int32(l.partitions) {
+		frames = append(frames, produceFrame(topic, p, l.acks, batch))
 	}
 	return frames
 }
 
-func createTopic(ctx context.Context, v *side, topic string, partitions int32) error {
-	c, err := kgo.NewClient(kgo.SeedBrokers(v.addr))
+// produceBare puts the same frames to a loop of receive, CRC32C and pwrite, one file for each producer.
+func (b *bench) produceBare(ctx context.Context, l load) (*lane, error) {
+	batch, err := newBatch(l.shape)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer c.Close()
-	_, err = kadm.NewClient(c).CreateTopic(ctx, partitions, 1, nil, topic)
-	return err
-}
-
-// dropTopic deletes a topic and waits until its files are gone; "" is no topic.
-func dropTopic(ctx context.Context, v *side, data, topic string) error {
-	if topic == "" {
-		return nil
-	}
-	c, err := kgo.NewClient(kgo.SeedBrokers(v.addr))
+	s, err := b.startBare(ctx, "append", filepath.Join(b.data, "bare-append"))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer c.Close()
-	if _, err := kadm.NewClient(c).DeleteTopic(ctx, topic); err != nil {
-		return err
-	}
-	for until := time.Now().Add(goneWait); time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
-		left, err := filepath.Glob(filepath.Join(data, "log", topic+"-*"))
-		if err != nil || len(left) == 0 {
-			return err
-		}
-	}
-	return fmt.Errorf("the folders of %s are still there after %v", topic, goneWait)
-}
-
-// settleDisk writes out what the round before left dirty, so that no round pays for another's.
-func settleDisk(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return unix.Syncfs(int(f.Fd()))
-}
-
-// newBatch encodes the one batch that is produced again and again.
-func newBatch(s shape) ([]byte, error) {
-	b := record.NewBuilder(record.Options{})
-	value := make([]byte, s.bytes)
-	now := time.Now().UnixMilli()
-	for range s.records {
-		if err := b.Add(now, nil, value); err != nil {
+	frames := produceFrames("t00000", l, batch)
+	return &lane{close: s.kill, round: func(context.Context) (sample, error) {
+		if err := settleDisk(b.data); err != nil {
 			return nil, err
 		}
-	}
-	return b.Batch()
+		return b.replayRound(s, l, frames, len(batch), nil)
+	}}, nil
 }
 
-// produceFrame encodes a request with one batch for one partition.
-func produceFrame(topic string, partition int32, batch []byte) []byte {
-	p := kmsg.NewProduceRequestTopicPartition()
-	p.Partition, p.Records = partition, batch
-	t := kmsg.NewProduceRequestTopic()
-	t.Topic, t.Partitions = topic, []kmsg.ProduceRequestTopicPartition{p}
-	r := kmsg.NewPtrProduceRequest()
-	r.Version, r.Acks, r.TimeoutMillis = produceVersion, -1, 30_000
-	r.Topics = append(r.Topics, t)
-	return kmsg.NewRequestFormatter(kmsg.FormatterClientID("bench")).AppendRequest(nil, r, partition)
-}
-
-// produceCheck reads the error code of a v9 reply with one partition.
-func produceCheck(topic string) func(head []byte) error {
-	return func(head []byte) error {
-		i := 4 + 1 + 1 + 1 + len(topic) + 1 + 4
-		if code := int16(binary.BigEndian.Uint16(head[i:])); code != 0 {
-			return fmt.Errorf("produce error %d", code)
+// replayRound sends the round's share of bytes, counted in batches.
+func (b *bench) replayRound(s *server, l load, frames [][]byte, batchBytes int, check func([]byte) error) (sample, error) {
+	perProducer := max(b.bytes/l.shape.share/int64(batchBytes)/int64(l.producers), 1)
+	latencies := make([][]time.Duration, l.producers)
+	conns := make([]*conn, l.producers)
+	for i := range conns {
+		c, err := dial(s.addr)
+		if err != nil {
+			return nil, err
 		}
-		return nil
+		defer c.Close()
+		conns[i] = c
 	}
-}
-
-func produceTo(s *side, o options, frames [][]byte, check func([]byte) error) (sample, error) {
-	c, err := dial(s.addr)
-	if err != nil {
-		return sample{}, err
-	}
-	defer c.Close()
-	var lat []time.Duration
-	frameBytes := int64(len(frames[0]))
-	total := max(o.bytes/frameBytes, 1)
-	out, err := measure(s, total, total*frameBytes, func() (err error) {
-		lat, err = replay(c, frames, int(total), check)
-		return err
+	used, err := measure(s.pid, func() error {
+		var g errgroup.Group
+		for i, c := range conns {
+			g.Go(func() (err error) {
+				turned := append(append([][]byte{}, frames[i%len(frames):]...), frames[:i%len(frames)]...)
+				latencies[i], err = replay(c, turned, int(perProducer), check)
+				return err
+			})
+		}
+		return g.Wait()
 	})
 	if err != nil {
-		return out, err
+		return nil, err
 	}
-	slices.Sort(lat)
-	out.p50, out.p99 = lat[len(lat)/2], lat[len(lat)*99/100]
+	var all []time.Duration
+	for _, l := range latencies {
+		all = append(all, l...)
+	}
+	requests := perProducer * int64(l.producers)
+	out := used.moved(requests, requests*int64(l.shape.records), requests*int64(batchBytes))
+	out.latencies("", all)
 	return out, nil
 }
 
@@ -231,7 +144,7 @@ func replay(c *conn, frames [][]byte, total int, check func([]byte) error) ([]ti
 			sent++
 			continue
 		}
-		head, _, err := c.reply(256)
+		head, err := c.reply(128)
 		if err == nil && check != nil {
 			err = check(head)
 		}

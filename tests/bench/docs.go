@@ -1,0 +1,3 @@
+package main
+
+func writeDocs(*results) error { return nil }

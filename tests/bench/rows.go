@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"varve/protocol/record"
+)
+
+// row is one workload that every side of it is put to.
+type row struct {
+	name, title string
+	bound       string   // what bounds it, for the document
+	sides       []string // in the order of the alternation; the first is the one that is judged
+	figures     []string // of its samples, in the order of the table
+	targets     []target
+	alone       bool // runs only when -rows names it: too long for the whole table
+	rounds      int  // at most; 0 is -rounds
+	start       func(ctx context.Context, b *bench, side string) (*lane, error)
+}
+
+// lane is a row's life on one side.
+type lane struct {
+	round func(ctx context.Context) (sample, error)
+	close func()
+	cold  bool // the first round counts: a side that starts afresh in each round is not warmed up
+}
+
+// sample is what one round gave, by figure.
+type sample map[string]float64
+
+// target is a line of what the harness is asked to show: the ratio to a side, or the value itself where side is "".
+type target struct {
+	figure, side string
+	limit        float64
+	least        bool // at least the limit; otherwise at most
+}
+
+func (r row) hasBare() bool { return slices.Contains(r.sides, bare) }
+
+// shape is what one produce request carries: one batch for one partition.
+type shape struct {
+	records int
+	bytes   int // of a record's value
+	codec   record.Codec
+	share   int64 // a round moves this part of -bytes: small requests cost more of everything else
+}
+
+var (
+	shape1K    = shape{records: 64, bytes: 1024, share: 1}
+	shapeLZ4   = shape{records: 64, bytes: 1024, codec: record.LZ4, share: 2}
+	shape10K   = shape{records: 6, bytes: 10240, share: 1}
+	shape100B  = shape{records: 600, bytes: 100, share: 2}
+	shapeSmall = shape{records: 10, bytes: 100, share: 16}
+	shape16K   = shape{records: 16, bytes: 1000, share: 4}
+)
+
+func (s shape) String() string {
+	unit := fmt.Sprintf("%d B", s.bytes)
+	if s.bytes%1024 == 0 {
+		unit = fmt.Sprintf("%d KiB", s.bytes>>10)
+	}
+	if s.codec != record.None {
+		unit += ", " + s.codec.String()
+	}
+	return fmt.Sprintf("%d x %s a request", s.records, unit)
+}
+
+const (
+	boundProduce = "Page cache, block allocation and the copy out of the socket; above the bare loop: decoding, validating each record, stamping, indexes."
+	boundHot     = "The kernel's loopback TCP inside sendfile; what the broker itself does is per request."
+	boundPaced   = "Wake-ups: two of the broker per request, and the client's own."
+)
+
+// rows is the one table of workloads: what the speed issue names, and each axis on its own.
+func rows() []row {
+	all := []row{
+		produceRow("produce/1KiB", load{shape: shape1K, partitions: 16, producers: 1, acks: -1}, varve, kafkaSide, bare).
+			want("MB/s", kafkaSide, 2, true).want(cpuPerGB, kafkaSide, 0.5, false).want(cpuPerGB, bare, 2, false).want(peakRSS, kafkaSide, 0.2, false),
+		produceRow("produce/acks=1", load{shape: shape1K, partitions: 16, producers: 1, acks: 1}, varve, kafkaSide),
+		produceRow("produce/small", load{shape: shapeSmall, partitions: 16, producers: 1, acks: -1}, varve, kafkaSide, bare).
+			want(cpuPerM, kafkaSide, 0.6, false),
+		produceRow("produce/100B", load{shape: shape100B, partitions: 16, producers: 1, acks: -1}, varve, kafkaSide),
+		produceRow("produce/10KiB", load{shape: shape10K, partitions: 16, producers: 1, acks: -1}, varve, kafkaSide),
+		produceRow("produce/lz4", load{shape: shapeLZ4, partitions: 16, producers: 1, acks: -1}, varve, kafkaSide),
+		produceRow("produce/1-partition", load{shape: shape1K, partitions: 1, producers: 1, acks: -1}, varve, kafkaSide),
+		produceRow("produce/128-partitions", load{shape: shape1K, partitions: 128, producers: 1, acks: -1}, varve, kafkaSide),
+		produceRow("produce/8-producers", load{shape: shape1K, partitions: 16, producers: 8, acks: -1}, varve, kafkaSide, bare).
+			want("MB/s", kafkaSide, 2, true).want(cpuPerGB, kafkaSide, 0.5, false),
+		produceRow("produce/Xmx512m", load{shape: shape1K, partitions: 16, producers: 1, acks: -1}, varve, kafkaLean).
+			want(peakRSS, kafkaLean, 0.2, false),
+		hotRow("consume/1-reader", reading{partitions: 16, fetchBytes: 1 << 20, readers: 1}, varve, kafkaSide, bare).
+			want(cpuPerGB, kafkaSide, 0.5, false).want(cpuPerGB, bare, 1.2, false).want("MB/s", bare, 0.9, true),
+		hotRow("consume/8-readers", reading{partitions: 16, fetchBytes: 1 << 20, readers: 8}, varve, kafkaSide, bare).
+			want(cpuPerGB, kafkaSide, 0.5, false).want(cpuPerGB, bare, 1.2, false).want("MB/s", bare, 0.9, true),
+		hotRow("consume/64KiB", reading{partitions: 1, fetchBytes: 67000, readers: 1}, varve, kafkaSide, bare),
+		hotRow("consume/Xmx512m", reading{partitions: 16, fetchBytes: 1 << 20, readers: 1}, varve, kafkaLean),
+	}
+	return all
+}
+
+func (r row) want(figure, side string, limit float64, least bool) row {
+	r.targets = append(slices.Clip(r.targets), target{figure: figure, side: side, limit: limit, least: least})
+	return r
+}
+
+// bench is one run of the harness.
+type bench struct {
+	options
+	brokers map[string]*server // shared by the rows, by side
+	loaded  map[string]*hotLog // by side and reading
+	rates   map[string]float64 // of paced rows: requests a second
+	topics  int
+}
+
+// sidesOf is who takes part in a row.
+func (b *bench) sidesOf(r row) (out []string) {
+	all := r.sides
+	if b.against != "" {
+		all = []string{varve, against}
+	}
+	for _, s := range all {
+		if b.sides.MatchString(s) && (b.peer || !strings.HasPrefix(s, kafkaSide)) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// run alternates the sides, one round each to warm up and then the counted ones.
+func (b *bench) run(ctx context.Context, r row) (*result, error) {
+	sides := b.sidesOf(r)
+	lanes := make([]*lane, len(sides))
+	defer func() {
+		for _, l := range lanes {
+			if l != nil && l.close != nil {
+				l.close()
+			}
+		}
+	}()
+	res := &result{row: r, Name: r.name, Title: r.title, Bound: r.bound, Sides: sides, Figures: r.figures, Samples: map[string][]sample{}, At: time.Now().UTC()}
+	rounds := b.rounds
+	if r.rounds > 0 {
+		rounds = min(rounds, r.rounds)
+	}
+	for i := range rounds + 1 {
+		for k, side := range sides {
+			if lanes[k] == nil {
+				var err error
+				if lanes[k], err = r.start(ctx, b, side); err != nil {
+					return nil, fmt.Errorf("%s: %w", side, err)
+				}
+			}
+			if i == 0 && lanes[k].cold {
+				continue
+			}
+			s, err := lanes[k].round(ctx)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", side, err)
+			}
+			if i > 0 {
+				res.Samples[side] = append(res.Samples[side], s)
+			}
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return res, nil
+}

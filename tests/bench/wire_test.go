@@ -1,0 +1,142 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"varve/protocol"
+	"varve/protocol/record"
+)
+
+// piped is a raw client whose peer sends these bytes.
+func piped(t *testing.T, sent []byte) *conn {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		_, _ = c.Write(sent)
+		_ = c.Close()
+	}()
+	c, err := dial(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func fetchReply(sizes []int, code protocol.ErrorCode) []byte {
+	r := kmsg.NewPtrFetchResponse()
+	r.Version = fetchVersion
+	topic := kmsg.NewFetchResponseTopic()
+	topic.Topic = "hot-16"
+	for i, n := range sizes {
+		p := kmsg.NewFetchResponseTopicPartition()
+		p.Partition, p.HighWatermark, p.RecordBatches = int32(i), 1, bytes.Repeat([]byte{7}, n)
+		if i == len(sizes)-1 {
+			p.ErrorCode = int16(code)
+		}
+		topic.Partitions = append(topic.Partitions, p)
+	}
+	r.Topics = append(r.Topics, topic)
+	return protocol.Encode(nil, r, 1)
+}
+
+// TestFetchedCountsWhatKmsgWrote: sizes below, at and far above the client's buffer, and two replies behind each other.
+func TestFetchedCountsWhatKmsgWrote(t *testing.T) {
+	sizes := []int{0, 1, 4096, 9 << 20, 100}
+	c := piped(t, append(fetchReply(sizes, 0), fetchReply(sizes[:1], 0)...))
+	for _, want := range [][]int{sizes, sizes[:1]} {
+		var got []int
+		if err := c.fetched(func(p int32, size int) error { got = append(got, size); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if len(got) != len(want) {
+			t.Fatalf("%v, not %v", got, want)
+		}
+		for i := range want {
+			if got[i] != want[i] {
+				t.Errorf("partition %d: %d bytes, not %d", i, got[i], want[i])
+			}
+		}
+	}
+}
+
+func TestFetchedReportsErrorsAndShortReplies(t *testing.T) {
+	ignore := func(int32, int) error { return nil }
+	if err := piped(t, fetchReply([]int{5, 0}, protocol.NotLeaderOrFollower)).fetched(ignore); !errors.Is(err, protocol.NotLeaderOrFollower) {
+		t.Errorf("%v", err)
+	}
+	whole := fetchReply([]int{100_000}, 0)
+	if err := piped(t, whole[:len(whole)-50]).fetched(ignore); err == nil {
+		t.Error("a reply that was cut off passed")
+	}
+}
+
+func TestProduceCheckReadsTheCode(t *testing.T) {
+	for _, code := range []protocol.ErrorCode{0, protocol.CorruptMessage} {
+		r := kmsg.NewPtrProduceResponse()
+		r.Version = produceVersion
+		p := kmsg.NewProduceResponseTopicPartition()
+		p.ErrorCode = int16(code)
+		topic := kmsg.NewProduceResponseTopic()
+		topic.Topic, topic.Partitions = "t00001", []kmsg.ProduceResponseTopicPartition{p}
+		r.Topics = append(r.Topics, topic)
+		head, err := piped(t, protocol.Encode(nil, r, 1)).reply(128)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = produceCheck("t00001")(head)
+		if code == 0 && err != nil || code != 0 && !errors.Is(err, code) {
+			t.Errorf("code %d gave %v", code, err)
+		}
+	}
+}
+
+// TestBatchesAreValid: what is replayed passes the checks that a broker makes.
+func TestBatchesAreValid(t *testing.T) {
+	for _, s := range []shape{shape1K, shapeLZ4, shape10K, shape100B, shapeSmall, shape16K} {
+		raw, err := newBatch(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, rest, err := record.Next(raw)
+		if err != nil || len(rest) != 0 || b.CheckCRC() != nil || int(b.Count()) != s.records || b.Codec() != s.codec {
+			t.Errorf("%v: %v, %d bytes over, %d records", s, err, len(rest), b.Count())
+		}
+		plain := s.records * s.bytes
+		if s.codec != record.None && (len(raw) < plain/4 || len(raw) > plain*3/4) {
+			t.Errorf("%v: %d bytes became %d: neither noise nor zeros", s, plain, len(raw))
+		}
+	}
+}
+
+func TestAccountOfThisProcess(t *testing.T) {
+	used, err := measure(os.Getpid(), func() error {
+		for began := time.Now(); time.Since(began) < 50*time.Millisecond; {
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if used.cpu < 10*time.Millisecond || used.cpu > time.Minute || used.wall < 50*time.Millisecond || used.peak < 1<<20 {
+		t.Errorf("%+v for 50 ms of work", used)
+	}
+	if got := statusField([]byte("Name:\tx y\nVmHWM:\t  1234 kB\n"), "VmHWM"); got != 1234 {
+		t.Errorf("VmHWM %d", got)
+	}
+}
