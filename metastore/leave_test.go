@@ -68,13 +68,15 @@ func TestLeaveTier(t *testing.T) {
 	if err := s.AdvanceLogStart(ctx, topic, 0, 0, 25); err != nil {
 		t.Fatal(err)
 	}
-	if err := del(0, 1); err != nil { // wholly below log start
-		t.Fatal(err)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
+	must(del(0, 1)) // wholly below log start
 	state(TierState{LogStart: 25, End: 60, Settled: 60, Count: 4})
-	if err := del(4, 5); err != nil {
-		t.Fatal(err)
-	}
+	must(del(4, 5))
 	state(TierState{LogStart: 25, End: 40, Settled: 60, Count: 2})
 	setTiered(t, s, "t", "true") // back again in the midst of it
 	refused(del(3))
@@ -83,9 +85,7 @@ func TestLeaveTier(t *testing.T) {
 	state(TierState{LogStart: 25, End: 50, Settled: 60, Count: 3})
 	setTiered(t, s, "t", "false")
 	ids[4] = again.ID
-	if err := del(2, 3, 4); err != nil {
-		t.Fatal(err)
-	}
+	must(del(2, 3, 4))
 	state(TierState{LogStart: 25, End: 25, Settled: 60})
 	if tier, _ := s.Tier(topic, 0); len(tier.Epochs) != 0 {
 		t.Fatalf("epochs of nothing: %v", tier.Epochs)

@@ -225,26 +225,44 @@ func TestReplaceConfigs(t *testing.T) {
 	}
 }
 
-// A topic comes into the tier, and does not leave it.
+// A topic comes into the tier, leaves it only together with what is there, and may come again (KIP-950).
 func TestAlterTiering(t *testing.T) {
 	b := newBench(t)
-	off, on := change{"remote.storage.enable", 0, "false"}, change{"remote.storage.enable", 0, "true"}
+	set := func(key, value string) change { return change{key, 0, value} }
+	off, on, gone := set("remote.storage.enable", "false"), set("remote.storage.enable", "true"), set("remote.log.delete.on.disable", "true")
+	tiered := func() string { return b.cluster.topics["a"].Configs["remote.storage.enable"] }
 	b.cluster.topics["a"].Configs = map[string]string{"remote.storage.enable": "false"}
-	if got := b.alter(kindTopic, "a", on); got != 0 {
-		t.Fatal(got)
-	}
-	for _, changes := range [][]change{{off}, {off, {"remote.log.delete.on.disable", 0, "true"}}} {
-		if got := b.alter(kindTopic, "a", changes...); got != protocol.InvalidConfig {
-			t.Fatalf("%+v: %v", changes, got)
+	for i, c := range []struct {
+		changes []change
+		code    protocol.ErrorCode
+		tiered  string
+	}{
+		{[]change{on}, 0, "true"},
+		{[]change{off}, protocol.InvalidConfig, "true"},
+		{[]change{set("cleanup.policy", "compact")}, protocol.InvalidConfig, "true"},
+		{[]change{{"remote.storage.enable", 1, "\x00"}}, 0, "true"}, // the default is spelt out
+		{[]change{set("remote.log.copy.disable", "true"), set("local.retention.ms", "1000")}, protocol.InvalidConfig, "true"},
+		{[]change{set("remote.log.copy.disable", "true"), set("local.retention.ms", "-2")}, 0, "true"},
+		{[]change{{"remote.log.copy.disable", 1, "\x00"}}, 0, "true"},
+		{[]change{off, gone}, 0, "false"},
+		{[]change{set("cleanup.policy", "compact")}, 0, "false"},
+		{[]change{on}, protocol.InvalidConfig, "false"},
+		{[]change{on, set("cleanup.policy", "delete")}, 0, "true"},
+		{[]change{off}, 0, "false"}, // the permission stands
+		{[]change{off}, 0, "false"},
+	} {
+		if got := b.alter(kindTopic, "a", c.changes...); got != c.code || tiered() != c.tiered {
+			t.Fatalf("%d: %v, tiered %s", i, got, tiered())
 		}
-	}
-	if got := b.alter(kindTopic, "a", change{"remote.storage.enable", 1, "\x00"}); got != 0 || b.cluster.topics["a"].Configs["remote.storage.enable"] != "true" {
-		t.Fatalf("%v: the default is not spelt out", got)
 	}
 	b = newBench(t, "varve.topic.remote.storage.enable=false")
 	b.cluster.topics["a"].Configs = map[string]string{"remote.storage.enable": "true"}
-	if got := b.alter(kindTopic, "a", change{"remote.storage.enable", 1, "\x00"}); got != protocol.InvalidConfig {
+	drop := change{"remote.storage.enable", 1, "\x00"}
+	if got := b.alter(kindTopic, "a", drop); got != protocol.InvalidConfig {
 		t.Fatal(got)
+	}
+	if got := b.alter(kindTopic, "a", drop, gone); got != 0 || tiered() != "false" {
+		t.Fatalf("%v: that it has left is not spelt out: %q", got, tiered())
 	}
 	if got := b.alter(kindTopic, "b", change{"retention.ms", 0, "1"}); got != 0 || len(b.cluster.topics["b"].Configs) != 2 {
 		t.Fatalf("%v: %v", got, b.cluster.topics["b"].Configs)

@@ -189,7 +189,7 @@ func TestErrorsNameKeyValueAndFix(t *testing.T) {
 		{"remote.log.storage.system.enable=false\nvarve.tier.url=mem://\n", "", "varve.tier.url is set; remove one of the two"},
 		{"", "log.retention.ms=0", "allowed: -1 for ever, or at least 1"},
 		{"", "log.retention.hours=-7", "allowed: -1 for ever, or at least 1"},
-		{"", "log.local.retention.ms=900000000", "local.retention.ms=900000000 is more than retention.ms=604800000"},
+		{"", "log.local.retention.ms=900000000", "Invalid value 900000000 for configuration local.retention.ms: Value must not be more than retention.ms property value: 604800000"},
 		{"", "nonsense", "--set nonsense): it is not of the form key=value"},
 		{"a=\\u12\n", "", `line 1: \u must be followed by four hexadecimal digits`},
 	} {

@@ -155,10 +155,11 @@ func editList(items []string, ch Change) []string {
 	return items
 }
 
-// AlterTopic returns a topic's overrides after the changes, or after they were replaced by those of the changes alone.
+// AlterTopic returns a topic's overrides after the changes, or after they were replaced by those of the changes alone. A topic
+// that leaves the tier says so in its own overrides from then on.
 //
-// Errors: InvalidConfig for keys and values that a topic cannot have, and for taking it out of the tier; InvalidRequest
-// for an unknown operation.
+// Errors: InvalidConfig for keys and values that a topic cannot have, and for taking it out of the tier without
+// remote.log.delete.on.disable; InvalidRequest for an unknown operation.
 func (c *Config) AlterTopic(old map[string]string, changes []Change, replace bool) (map[string]string, error) {
 	from := old
 	if replace {
@@ -172,29 +173,28 @@ func (c *Config) AlterTopic(old map[string]string, changes []Change, replace boo
 	if err != nil {
 		return nil, err
 	}
-	if !t.RemoteStorage && c.wasTiered(old) {
-		return nil, leavesTier(next)
+	if t.RemoteStorage || !c.wasTiered(old) {
+		return c.PinTiering(next), nil
 	}
-	return c.PinTiering(next), nil
+	if !isTrue(next["remote.log.delete.on.disable"]) {
+		return nil, invalid("It is invalid to disable remote storage without deleting remote data. " +
+			"If you want to keep the remote data and turn to read only, please set `remote.storage.enable=true,remote.log.copy.disable=true`. " +
+			"If you want to disable remote storage and delete all remote data, please set `remote.storage.enable=false,remote.log.delete.on.disable=true`.")
+	}
+	next["remote.storage.enable"] = "false"
+	return next, nil
 }
 
 // wasTiered says whether a topic with these overrides has its older segments in the tier, also while this broker has none.
 func (c *Config) wasTiered(overrides map[string]string) bool {
 	if v, ok := overrides["remote.storage.enable"]; ok {
-		return strings.EqualFold(strings.TrimSpace(v), "true")
+		return isTrue(v)
 	}
 	t, err := c.Topic(overrides)
 	return err == nil && t.RemoteStorage
 }
 
-// leavesTier is why a topic cannot be taken out of the tier. Kafka's text is in LogConfig.java.
-func leavesTier(next map[string]string) error {
-	if strings.EqualFold(next["remote.log.delete.on.disable"], "true") {
-		return invalid("remote.storage.enable=false: varve does not take a topic out of the tier, with or without remote.log.delete.on.disable; set remote.log.copy.disable=true to upload nothing more, or delete the topic")
-	}
-	return invalid("It is invalid to disable remote storage without deleting remote data. " +
-		"If you want to keep the remote data and turn to read only, please set `remote.storage.enable=true,remote.log.copy.disable=true`.")
-}
+func isTrue(v string) bool { return strings.EqualFold(strings.TrimSpace(v), "true") }
 
 // AlterBroker returns the dynamic values of a broker, or with perBroker false of all brokers, after the changes, or after
 // they were replaced by those of the changes alone.

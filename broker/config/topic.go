@@ -323,31 +323,44 @@ func (r *topicResolver) checkTogether(t Topic) error {
 		return nil
 	}
 	if r.c.TierURL() == "" {
-		return invalid("remote.storage.enable=true: this broker has no tier; start it with varve.tier.url set")
+		return invalid("Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage. Start the broker with varve.tier.url set.")
 	}
 	if t.CleanupCompact {
-		return invalid("remote.storage.enable=true: a compacted topic cannot be tiered, as in Apache Kafka; use cleanup.policy=delete or remote.storage.enable=false")
+		return invalid("Remote log storage is unsupported for the compacted topics")
 	}
-	if t.RemoteCopyDisable {
-		if !same(t.LocalRetentionMs, t.RetentionMs) || !same(t.LocalRetentionBytes, t.RetentionBytes) {
-			return invalid("remote.log.copy.disable=true: local.retention.ms and local.retention.bytes must be -2 or equal retention.ms and retention.bytes, because nothing more is uploaded")
-		}
+	if err := checkLocal("bytes", t.LocalRetentionBytes, t.RetentionBytes, r.integer("remote.copy.lag.bytes")); err != nil {
+		return err
 	}
 	if err := checkLocal("ms", t.LocalRetentionMs, t.RetentionMs, r.integer("remote.copy.lag.ms")); err != nil {
 		return err
 	}
-	return checkLocal("bytes", t.LocalRetentionBytes, t.RetentionBytes, r.integer("remote.copy.lag.bytes"))
+	if !t.RemoteCopyDisable {
+		return nil
+	}
+	if err := checkNoCopies("bytes", t.LocalRetentionBytes, t.RetentionBytes); err != nil {
+		return err
+	}
+	return checkNoCopies("ms", t.LocalRetentionMs, t.RetentionMs)
 }
 
-func same(local, total int64) bool { return local == sameAsTotal || local == total }
+// checkNoCopies: local retention is the total one where nothing is uploaded any more (validateRetentionConfigsWhenRemoteCopyDisabled).
+func checkNoCopies(unit string, local, total int64) error {
+	if local == sameAsTotal || local == total {
+		return nil
+	}
+	return invalid("When `remote.log.copy.disable` is set to true, the `local.retention.%s` and `retention.%s` must be set to the identical value "+
+		"because there will be no more logs copied to the remote storage.", unit, unit)
+}
 
+// checkLocal holds local retention against the total one, in Kafka's words (validateRemoteStorageRetentionSize and -Time), and
+// against the upload lag.
 func checkLocal(unit string, local, total, lag int64) error {
 	if local != sameAsTotal && total >= 0 {
 		if local == unlimited {
-			return invalid("local.retention.%s=-1: it must not be without bound while retention.%s is %d", unit, unit, total)
+			return invalid("Invalid value -1 for configuration local.retention.%s: Value must not be -1 as retention.%s value is set as %d.", unit, unit, total)
 		}
 		if local > total {
-			return invalid("local.retention.%s=%d is more than retention.%s=%d; lower it, or use -2 for the same", unit, local, unit, total)
+			return invalid("Invalid value %d for configuration local.retention.%s: Value must not be more than retention.%s property value: %d", local, unit, unit, total)
 		}
 	}
 	effective := local

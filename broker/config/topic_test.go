@@ -129,15 +129,15 @@ func TestRefusedTopicConfigs(t *testing.T) {
 		{tiered, "retention.mss=1", "unknown topic configuration retention.mss; did you mean retention.ms?"},
 		{tiered, "log.retention.hours=1", "the topic's own key is retention.ms"},
 		{tiered, "min.compaction.lag.ms=10;max.compaction.lag.ms=5", "more than max.compaction.lag.ms=5"},
-		{tiered, "remote.storage.enable=true;cleanup.policy=compact", "a compacted topic cannot be tiered"},
-		{tiered, "remote.storage.enable=true;cleanup.policy=compact,delete", "a compacted topic cannot be tiered"},
-		{tiered, "retention.ms=1000;local.retention.ms=2000", "local.retention.ms=2000 is more than retention.ms=1000"},
-		{tiered, "retention.ms=1000;local.retention.ms=-1", "must not be without bound while retention.ms is 1000"},
-		{tiered, "retention.bytes=1000;local.retention.bytes=2000", "local.retention.bytes=2000 is more than retention.bytes=1000"},
-		{tiered, "remote.log.copy.disable=true;local.retention.ms=1000", "must be -2 or equal retention.ms"},
+		{tiered, "remote.storage.enable=true;cleanup.policy=compact", "Remote log storage is unsupported for the compacted topics"},
+		{tiered, "remote.storage.enable=true;cleanup.policy=compact,delete", "Remote log storage is unsupported for the compacted topics"},
+		{tiered, "retention.ms=1000;local.retention.ms=2000", "Invalid value 2000 for configuration local.retention.ms: Value must not be more than retention.ms property value: 1000"},
+		{tiered, "retention.ms=1000;local.retention.ms=-1", "Invalid value -1 for configuration local.retention.ms: Value must not be -1 as retention.ms value is set as 1000."},
+		{tiered, "retention.bytes=1000;local.retention.bytes=2000", "Invalid value 2000 for configuration local.retention.bytes: Value must not be more than retention.bytes property value: 1000"},
+		{tiered, "remote.log.copy.disable=true;local.retention.ms=1000", "the `local.retention.ms` and `retention.ms` must be set to the identical value"},
 		{tiered, "remote.copy.lag.ms=99999999999;local.retention.ms=1000", "remote.copy.lag.ms=99999999999 is more than local.retention.ms, which is 1000"},
 		{tiered, "remote.copy.lag.bytes=9999;local.retention.bytes=1000", "remote.copy.lag.bytes=9999 is more"},
-		{plain, "remote.storage.enable=true", "this broker has no tier; start it with varve.tier.url set"},
+		{plain, "remote.storage.enable=true", "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage."},
 	} {
 		overrides := map[string]string{}
 		for _, kv := range strings.Split(tc.overrides, ";") {
