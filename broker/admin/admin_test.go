@@ -44,6 +44,14 @@ func (fakeTier) Status() tiering.Status {
 		Partitions: []tiering.PartitionStatus{{Topic: "orders", Partition: 0, LogStart: 5, TierStart: 5, TierEnd: 60, Segments: 4, Bytes: 4096, LocalStart: 50, LocalEnd: 100, LocalBytes: 500, LagBytes: 40, LagOffsets: 40, LastError: "slow down", LastErrorMs: 9}}}
 }
 
+func (fakeTier) Verify(_ context.Context, o tiering.VerifyOptions) (tiering.VerifyReport, error) {
+	if o.Level == tiering.VerifyIndex {
+		return tiering.VerifyReport{}, errors.New("cut off")
+	}
+	o.Found(tiering.Finding{Kind: tiering.FoundOrphan, Key: "k", Bytes: 7, What: "no row names it", Repair: "deleted", Repaired: o.Repair})
+	return tiering.VerifyReport{Objects: 3, Findings: 1}, nil
+}
+
 type fakeNetwork struct{}
 
 func (fakeNetwork) Stats() netio.Stats {
@@ -240,6 +248,47 @@ func TestOnlyReads(t *testing.T) {
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusMethodNotAllowed || res.Header.Get("Allow") != "GET, HEAD" {
 		t.Error(res.Status)
+	}
+}
+
+// TestVerifyRoute: a tool's POST is answered line by line; a browser's, and what is wrong, is refused.
+func TestVerifyRoute(t *testing.T) {
+	s := start(t, full(&Events{}))
+	for _, tc := range []struct {
+		query, contentType, origin string
+		code                       int
+		want                       string
+	}{
+		{"level=list&repair=true&rate=5", "application/json", "", 200, `"repaired":true}}` + "\n" + `{"report":{"level":"list","objects":3`},
+		{"level=index", "application/json", "", 200, `{"error":"cut off"}`},
+		{"level=deep", "application/json", "", 400, "list, index or data"},
+		{"level=list&repair=perhaps", "application/json", "", 400, "true or false"},
+		{"level=list&rate=-1", "application/json", "", 400, "bytes per second"},
+		{"level=list&topic=[", "application/json", "", 400, "syntax error"},
+		{"level=list&topic=nothing", "application/json", "", 400, "there is no topic"},
+		{"level=list", "text/plain", "", 403, "browsers"},
+		{"level=list", "application/json", "http://elsewhere", 403, "browsers"},
+	} {
+		req, err := http.NewRequest(http.MethodPost, "http://"+s.Addr()+"/api/v1/tier/verify?"+tc.query, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", tc.contentType)
+		if tc.origin != "" {
+			req.Header.Set("Origin", tc.origin)
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(res.Body)
+		_ = res.Body.Close()
+		if err != nil || res.StatusCode != tc.code || !strings.Contains(string(body), tc.want) {
+			t.Errorf("%s: %d %s %v", tc.query, res.StatusCode, body, err)
+		}
+	}
+	if code, body := get(t, s, "/api/v1/tier/verify"); code != 405 || !strings.Contains(body, "POST") {
+		t.Error(code, body)
 	}
 }
 

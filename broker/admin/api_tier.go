@@ -12,6 +12,7 @@ type TierStatus struct {
 	Total      TierTotal       `json:"total"`
 	Partitions []TierPartition `json:"partitions"`
 	Cache      TierCache       `json:"cache"`
+	Scrub      []TierScrub     `json:"scrub"` // the last pass of each level
 	Store      []StoreUse      `json:"store"` // since the broker started
 	Dollars    float64         `json:"dollars"`
 }
@@ -44,6 +45,12 @@ type TierPartition struct {
 	LastErrorMs int64  `json:"lastErrorMs,omitempty"` // Unix time
 }
 
+// TierScrub is the last pass of the scrub at one level.
+type TierScrub struct {
+	VerifyReport
+	EndedMs int64 `json:"endedMs"` // Unix time
+}
+
 // TierCache is the chunk cache.
 type TierCache struct {
 	CapacityBytes int64  `json:"capacityBytes"`
@@ -67,7 +74,10 @@ type StoreUse struct {
 
 func (s *Server) tier() TierStatus {
 	st := s.sources().Tier.Status()
-	out := TierStatus{Location: st.Location, Problems: append([]string{}, st.Errors...), Partitions: []TierPartition{}, Store: []StoreUse{}}
+	out := TierStatus{Location: st.Location, Problems: append([]string{}, st.Errors...), Partitions: []TierPartition{}, Scrub: []TierScrub{}, Store: []StoreUse{}}
+	for _, p := range st.Scrub {
+		out.Scrub = append(out.Scrub, TierScrub{*verifyReport(p.Level, p.Report, p.TookMs), p.EndedMs})
+	}
 	for _, p := range st.Partitions {
 		out.Partitions = append(out.Partitions, TierPartition{Topic: p.Topic, TopicID: p.TopicID.String(), Partition: p.Partition,
 			LogStart: p.LogStart, TierStart: p.TierStart, TierEnd: p.TierEnd, LocalStart: p.LocalStart, LocalEnd: p.LocalEnd,

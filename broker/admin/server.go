@@ -34,6 +34,8 @@ type Server struct {
 	started time.Time
 	ln      net.Listener
 	http    *http.Server
+
+	verifying atomic.Bool // a verification of the tier is under way
 }
 
 // Listen opens addr (host:port) and prepares to answer from src. The error is that of net.Listen.
@@ -45,7 +47,7 @@ func Listen(addr string, src Sources) (*Server, error) {
 	s := &Server{started: src.now(), ln: limit(ln, maxConnections)}
 	s.Update(src)
 	s.http = &http.Server{
-		Handler:           http.MaxBytesHandler(readOnly(s.routes()), maxBodyBytes),
+		Handler:           http.MaxBytesHandler(secure(s.routes()), maxBodyBytes),
 		ReadHeaderTimeout: ms(readHeaderTimeoutMs),
 		ReadTimeout:       ms(readTimeoutMs),
 		WriteTimeout:      ms(writeTimeoutMs),
@@ -109,21 +111,25 @@ func (s *Server) routes() http.Handler {
 		}
 		writeJSON(w, s.tier())
 	})
+	mux.HandleFunc("/api/v1/tier/verify", onlyPost(s.verify))
 	mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) {
-		writeProblem(w, http.StatusNotFound, "there is no "+r.URL.Path+"; there are /api/v1/cluster, /api/v1/topics and /api/v1/tier/status")
+		writeProblem(w, http.StatusNotFound, "there is no "+r.URL.Path+"; there are /api/v1/cluster, /api/v1/topics, /api/v1/tier/status and (POST) /api/v1/tier/verify")
 	})
 	mux.HandleFunc("/{$}", s.page)
 	return mux
 }
 
-// readOnly refuses everything but reads, and tells browsers to guess nothing and run nothing.
-func readOnly(next http.Handler) http.Handler {
+// posts are the paths that change something or cost something; all others are only read.
+var posts = map[string]bool{"/api/v1/tier/verify": true}
+
+// secure refuses everything but reads elsewhere than at posts, and tells browsers to guess nothing and run nothing.
+func secure(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
 		h.Set("Cache-Control", "no-store")
-		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead && !posts[r.URL.Path] {
 			h.Set("Allow", "GET, HEAD")
 			text(w, http.StatusMethodNotAllowed, "only GET and HEAD")
 			return

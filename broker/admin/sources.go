@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"iter"
 	"time"
 
@@ -17,8 +18,11 @@ type Replicas interface {
 	Describe() []replica.PartitionInfo
 }
 
-// Tier tells how partitions have settled; *tiering.Manager does.
-type Tier interface{ Status() tiering.Status }
+// Tier tells how partitions have settled and compares the bucket with the metastore; *tiering.Manager does.
+type Tier interface {
+	Status() tiering.Status
+	Verify(ctx context.Context, o tiering.VerifyOptions) (tiering.VerifyReport, error)
+}
 
 // Network tells about connections; *netio.Server does.
 type Network interface{ Stats() netio.Stats }
