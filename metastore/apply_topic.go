@@ -35,6 +35,9 @@ func (t *tx) createTopic(c *metapb.CreateTopic) (Result, error) {
 	if _, ok := t.img.Topic(c.Name); ok {
 		return Result{}, protocol.Errorf(protocol.TopicAlreadyExists, "Topic '%s' already exists.", c.Name)
 	}
+	if _, ok := t.img.restoring.names.Get(c.Name); ok {
+		return Result{}, protocol.Errorf(protocol.TopicAlreadyExists, "Topic '%s' is being restored.", c.Name)
+	}
 	if c.ImageIndex < t.img.cluster.LastTopicDelete {
 		return Result{}, protocol.Errorf(protocol.InvalidUpdateVersion, "a topic was deleted at index %d, after %d", t.img.cluster.LastTopicDelete, c.ImageIndex)
 	}
@@ -63,7 +66,7 @@ func topicRecord(t *Topic) *metapb.JournalRecord {
 // putTopic writes the topic's own row and puts it in the image; partition rows are the caller's.
 func (t *tx) putTopic(topic *Topic) {
 	t.setProto(topicKey(nsTopic, topic.ID), &metapb.TopicRow{
-		Name: topic.Name, Configs: topic.Configs, Partitions: int32(len(topic.Partitions)), ConfigVersion: topic.ConfigVersion,
+		Name: topic.Name, Configs: topic.Configs, Partitions: int32(len(topic.Partitions)), ConfigVersion: topic.ConfigVersion, Held: topic.Held,
 	})
 	t.showTopic(topic)
 }

@@ -200,6 +200,7 @@ func (c cluster) row() *metapb.ClusterRow {
 	return &metapb.ClusterRow{
 		ClusterId: c.ID, FeatureLevel: c.FeatureLevel, NextProducerId: c.NextProducerID, LastTopicDelete: c.LastTopicDelete,
 		Journal: c.Journal, JournaledThrough: c.JournaledThrough, JournalEntries: c.JournalEntries,
+		RestoredIndex: c.RestoredIndex, SnapshotIndex: c.SnapshotIndex,
 	}
 }
 
@@ -207,6 +208,7 @@ func clusterOf(r *metapb.ClusterRow) cluster {
 	return cluster{
 		ID: r.ClusterId, FeatureLevel: r.FeatureLevel, NextProducerID: r.NextProducerId, LastTopicDelete: r.LastTopicDelete,
 		Journal: r.Journal, JournaledThrough: r.JournaledThrough, JournalEntries: r.JournalEntries,
+		RestoredIndex: r.RestoredIndex, SnapshotIndex: r.SnapshotIndex,
 	}
 }
 

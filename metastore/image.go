@@ -24,6 +24,7 @@ type Image struct {
 	configs    *immutable.SortedMap[string, *BrokerConfig]
 	tombstones *immutable.SortedMap[string, *metapb.TombstoneRow] // by topic id
 	partitions int
+	restoring  restoring
 }
 
 // cluster is everything of which there is one.
@@ -35,6 +36,8 @@ type cluster struct {
 	Journal          bool
 	JournaledThrough uint64
 	JournalEntries   int64
+	RestoredIndex    uint64
+	SnapshotIndex    uint64
 }
 
 // Topic is one topic. The partition's number is its place in Partitions.
@@ -44,6 +47,7 @@ type Topic struct {
 	Configs       map[string]string // overrides only
 	ConfigVersion uint64            // raft index of the last change of Configs
 	Partitions    []*Partition
+	Held          bool // restored: retention waits until it is released
 }
 
 // Partition is the state of one partition that the controller decides.
@@ -91,6 +95,7 @@ func newImage() *Image {
 		byID:       immutable.NewMap[string, *Topic](nil),
 		configs:    immutable.NewSortedMap[string, *BrokerConfig](stringComparer{}),
 		tombstones: immutable.NewSortedMap[string, *metapb.TombstoneRow](stringComparer{}),
+		restoring:  noRestore(),
 	}
 }
 

@@ -24,6 +24,9 @@ import (
 //	i id(16)                     state(1) topic(16) partition(4), for rows under s and d
 //	O number(4)                  location
 //	J index(8)                   JournalEntry
+//	Z                            RestoreRow
+//	Y topic(16)                  RestoringTopicRow: a topic that a restore fills; its rows stand under f, d and R already
+//	W cluster id as text         OwnerClaim: another cluster's folder in the bucket that this one has taken over
 //	L topic(16) partition(4)     Raft index of the partition's log-start move in the journal; zero topic: of the producer ids
 const (
 	nsApplied      = 'A'
@@ -41,6 +44,9 @@ const (
 	nsLocation     = 'O'
 	nsJournal      = 'J'
 	nsLatest       = 'L'
+	nsRestore      = 'Z'
+	nsRestoring    = 'Y'
+	nsClaim        = 'W'
 )
 
 const partKeyLen = 1 + 16 + 4

@@ -33,6 +33,9 @@ func load(r pebble.Reader) (loaded, error) {
 		{nsTopic, func(k, v []byte) error { return loadTopic(topics, k, v) }},
 		{nsPartition, func(k, v []byte) error { return loadPartition(topics, k, v) }},
 		{nsTombstone, l.loadTombstone},
+		{nsRestore, l.loadRestore},
+		{nsRestoring, l.loadRestoring},
+		{nsClaim, l.loadClaim},
 		{nsLocation, func(_, v []byte) error { l.locations = append(l.locations, string(v)); return nil }},
 	}
 	for _, s := range steps {
@@ -135,7 +138,7 @@ func loadTopic(topics map[protocol.UUID]*Topic, key, value []byte) error {
 		return badRow(nsTopic, fmt.Errorf("id of %d bytes, %d partitions", len(key)-1, row.Partitions))
 	}
 	topics[id] = &Topic{
-		Name: row.Name, ID: id, Configs: notNil(row.Configs), ConfigVersion: row.ConfigVersion, Partitions: make([]*Partition, row.Partitions),
+		Name: row.Name, ID: id, Configs: notNil(row.Configs), ConfigVersion: row.ConfigVersion, Partitions: make([]*Partition, row.Partitions), Held: row.Held,
 	}
 	return nil
 }

@@ -161,22 +161,11 @@ func readTier(r pebble.Reader, topic protocol.UUID, partition int32) (TierState,
 	if err := proto.Unmarshal(v, row); err != nil {
 		return TierState{}, &protocol.CorruptionError{Where: "metastore tier row", What: err.Error()}
 	}
-	s := TierState{LogStart: row.LogStart, End: row.End, Settled: max(row.Settled, row.End), Bytes: row.Bytes, Count: row.Count}
-	for _, e := range row.Epochs {
-		s.Epochs = append(s.Epochs, EpochStart{Epoch: e.GetEpoch(), Start: e.GetStart()})
-	}
-	return s, nil
+	return TierStateFromProto(row), nil
 }
 
 func (t *tx) putTier(topic protocol.UUID, partition int32, s *TierState) {
-	row := &metapb.TierRow{LogStart: s.LogStart, End: s.End, Bytes: s.Bytes, Count: s.Count}
-	if s.Settled > s.End {
-		row.Settled = s.Settled
-	}
-	for _, e := range s.Epochs {
-		row.Epochs = append(row.Epochs, &metapb.EpochStart{Epoch: e.Epoch, Start: e.Start})
-	}
-	t.setProto(partKey(nsTier, topic, partition), row)
+	t.setProto(partKey(nsTier, topic, partition), s.toProto())
 }
 
 // lineageWellFormed reports whether the segment's epochs ascend, begin at or below its base, end inside it and are not younger than its

@@ -100,6 +100,8 @@ func (t *tx) applyTier(cmd *metapb.Command) (Result, error) {
 		return t.journalClear(c.JournalClear)
 	case *metapb.Command_JournalSwitch:
 		return t.journalSwitch(c.JournalSwitch)
+	case *metapb.Command_Restore:
+		return t.restore(c.Restore)
 	}
 	return Result{}, malformed("command without a body this version knows")
 }
