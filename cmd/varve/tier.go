@@ -29,6 +29,8 @@ func tierCommand() *command {
 				examples: []string{"varve tier status", "varve tier status --topic hello --format json"},
 			},
 			tierListCommand(),
+			tierInspectCommand(),
+			tierCatCommand(),
 			tierVerifyCommand(),
 		},
 	}
