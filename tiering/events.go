@@ -72,6 +72,18 @@ func (e LogStartMoved) Attrs() []slog.Attr {
 	return append(where(e.Topic, e.Partition), slog.Int64("offset", e.Offset))
 }
 
+// TierLeft: all that a partition had in the tier is on its way out, after its topic was told to leave.
+type TierLeft struct {
+	Topic     string
+	Partition int32
+}
+
+func (TierLeft) Name() string      { return "tier_left" }
+func (TierLeft) Level() slog.Level { return slog.LevelInfo }
+
+// Attrs implements event.Event.
+func (e TierLeft) Attrs() []slog.Attr { return where(e.Topic, e.Partition) }
+
 // ObjectsDeleted: a batch of objects went from the bucket.
 type ObjectsDeleted struct {
 	Count  int

@@ -190,12 +190,12 @@ func (w *world) round() error {
 			return err
 		}
 	}
-	clockErr := m.readClock()
+	m.readClock()
 	var errs []error
 	_, err := m.uploadSome(w.ctx, &task{part: w.pt(), cancel: func() {}})
 	errs = append(errs, err)
 	if !crashed(err) {
-		errs = append(errs, m.retainPart(w.ctx, w.pt(), clockErr == nil))
+		errs = append(errs, m.retainPart(w.ctx, w.pt()))
 	}
 	if !crashed(errors.Join(errs...)) {
 		errs = append(errs, m.journalAll(w.ctx))

@@ -3,17 +3,41 @@ package tiering
 import (
 	"context"
 	"errors"
+	"time"
 
 	"varve/broker/commitlog"
 	"varve/metastore"
 	"varve/protocol"
 )
 
+// RetainSoon wakes the loop of retention: there is something to do before its next round.
+func (m *Manager) RetainSoon() {
+	select {
+	case m.retain <- struct{}{}:
+	default:
+	}
+}
+
+// retainLoop runs retention in rounds, and whenever it is woken, until ctx ends.
+func (m *Manager) retainLoop(ctx context.Context) {
+	t := time.NewTicker(time.Duration(m.o.TaskIntervalMs) * time.Millisecond)
+	defer t.Stop()
+	for {
+		m.retainAll(ctx)
+		select {
+		case <-t.C:
+		case <-m.retain:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // retainAll walks over the led partitions: seals by age, moves log starts, frees
 // local segments. It only talks to the local log and the metastore; when the
 // latter does not answer, the rest waits for the next round.
 func (m *Manager) retainAll(ctx context.Context) {
-	clockErr := m.readClock()
+	m.readClock()
 	m.mu.Lock()
 	parts := make([]*part, 0, len(m.parts))
 	for _, pt := range m.parts {
@@ -24,7 +48,7 @@ func (m *Manager) retainAll(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		err := m.retainPart(ctx, pt, clockErr == nil)
+		err := m.retainPart(ctx, pt)
 		if err != nil && ctx.Err() == nil {
 			m.noteRetain(pt, err)
 		}
@@ -40,24 +64,36 @@ func (m *Manager) noteRetain(pt *part, err error) {
 	pt.lastErr, pt.lastErrAt = err, m.o.Now()
 }
 
-// retainPart does one partition; age says whether the clock may be trusted.
-func (m *Manager) retainPart(ctx context.Context, pt *part, age bool) error {
+// retainPart does one partition.
+func (m *Manager) retainPart(ctx context.Context, pt *part) error {
+	if pt.TierConfig().Left {
+		return m.leave(ctx, pt)
+	}
 	if err := m.seal(pt); err != nil {
 		return err
 	}
-	if age {
-		if err := m.retainTotal(ctx, pt); err != nil {
-			return err
-		}
+	if err := m.retainTotal(ctx, pt); err != nil {
+		return err
 	}
 	return m.retainLocal(pt)
+}
+
+// limits is a partition's config without limits of age while the clock is not to be believed. Those of size go on.
+func (m *Manager) limits(pt *part) TierConfig {
+	cfg := pt.TierConfig()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.clockErr != nil {
+		cfg.RetentionMs, cfg.LocalRetentionMs = -1, -1
+	}
+	return cfg
 }
 
 // seal rolls the active segment so that the tier does not lag by more than
 // varve.tier.upload.max.lag.ms, the time between two rounds included, and when
 // all of it is past local retention, so that it can be freed.
 func (m *Manager) seal(pt *part) error {
-	cfg, log, now := pt.TierConfig(), pt.Log(), m.o.Now()
+	cfg, log, now := m.limits(pt), pt.Log(), m.o.Now()
 	segs := log.Segments()
 	if len(segs) == 0 {
 		return nil
@@ -121,7 +157,7 @@ func (m *Manager) retainLocal(pt *part) error {
 	}
 	log := pt.Log()
 	segs := log.Segments()
-	ms, bytes := localLimits(pt.TierConfig())
+	ms, bytes := localLimits(m.limits(pt))
 	cut := localCut(segs, st, ms, bytes, m.o.Now().UnixMilli())
 	if cut == 0 {
 		return nil
@@ -174,7 +210,7 @@ func (m *Manager) retainTotal(ctx context.Context, pt *part) error {
 		pt.LogStartMoved(st.LogStart) // it stopped between the two
 	}
 	segs := pt.Log().Segments()
-	plan := newRetentionPlan(st, segs, pt.TierConfig(), m.o.Now().UnixMilli())
+	plan := newRetentionPlan(st, segs, m.limits(pt), m.o.Now().UnixMilli())
 	err = m.o.Meta.SegmentsFrom(pt.key.topic, pt.key.partition, 0, plan.remote)
 	if err != nil {
 		return err
