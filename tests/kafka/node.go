@@ -26,7 +26,7 @@ type Options struct {
 	Data  string   // its folder: server.properties and log; <Data>.log has what it printed
 	Props []string // key=value lines beside the ones that make it a KRaft node on 127.0.0.1
 	JVM   []string // options such as -Xmx2g
-	Ports []int    // of its clients' and of its controller's listener; nil takes free ones
+	Ports []int    // of its clients' and of its controller's listener at localhost; nil takes free ones of 127.0.0.1
 	File  string   // a properties file that is its whole configuration, in place of Props and Ports; it listens at localhost:9092
 }
 
@@ -82,8 +82,9 @@ func (n *Node) configure(ctx context.Context, o Options) (file string, err error
 		}
 		return o.File, format(ctx, o.File, "--standalone")
 	}
-	ports := o.Ports
+	ports, host := o.Ports, "localhost"
 	if ports == nil {
+		host = "127.0.0.1"
 		if ports, err = freePorts(2); err != nil {
 			return "", err
 		}
@@ -91,7 +92,7 @@ func (n *Node) configure(ctx context.Context, o Options) (file string, err error
 	if err := os.MkdirAll(o.Data, 0o755); err != nil {
 		return "", err
 	}
-	n.Addr = fmt.Sprintf("127.0.0.1:%d", ports[0])
+	n.Addr = fmt.Sprintf("%s:%d", host, ports[0])
 	control := fmt.Sprintf("127.0.0.1:%d", ports[1])
 	props := append(append([]string{}, o.Props...),
 		"process.roles=broker,controller", "node.id=1", "controller.quorum.bootstrap.servers="+control,

@@ -34,7 +34,7 @@ type place struct {
 	data   string // folder for all it writes
 	binary string // varve's
 	file   string // its whole configuration, in place of the profile and of data
-	ports  []int  // of its clients' and of its controllers' listener; nil takes free ones
+	ports  []int  // of its clients' and of its controllers' listener at localhost; nil takes free ones of 127.0.0.1
 }
 
 // profile is what strangers' suites expect of a broker, in Kafka's names.
@@ -68,11 +68,11 @@ func startVarve(ctx context.Context, p place) (*Broker, error) {
 	}
 	o := node.Options{Binary: p.binary, Args: []string{"--config", p.file}, Stderr: stderr}
 	if p.file == "" {
-		port := 0
+		listener := "127.0.0.1:0"
 		if p.ports != nil {
-			port = p.ports[0]
+			listener = fmt.Sprintf("localhost:%d", p.ports[0])
 		}
-		o.Data, o.Args = p.data, []string{"--set", fmt.Sprintf("listeners=PLAINTEXT://127.0.0.1:%d", port), "--set", "varve.http.listen=127.0.0.1:0"}
+		o.Data, o.Args = p.data, []string{"--set", "listeners=PLAINTEXT://" + listener, "--set", "varve.http.listen=127.0.0.1:0"}
 		for _, kv := range profile() {
 			o.Args = append(o.Args, "--set", kv)
 		}

@@ -16,6 +16,7 @@ func clients() []Client {
 			javaClient("java-4.4", "kafka", kafka.Jars(), installJava4),
 			javaClient("java-3.9", "clients3", clients3Jars(), installJava3),
 		},
+		frameworks(),
 		pythonClients(),
 		nodeClients(),
 		goClients(),

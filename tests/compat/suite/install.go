@@ -33,9 +33,9 @@ func installMaven(ctx context.Context, name, pom string) error {
 	return kafka.Maven(ctx, name, suiteDir("java", pom))
 }
 
-// compileJava compiles our programs against the client jars that they then run with.
-func compileJava(ctx context.Context, name, jars string) error {
-	src, err := filepath.Glob(suiteDir("java", "*.java"))
+// compileJava compiles our programs in a folder against the client jars that they then run with.
+func compileJava(ctx context.Context, folder, name, jars string) error {
+	src, err := filepath.Glob(filepath.Join(folder, "*.java"))
 	if err != nil {
 		return err
 	}
@@ -52,14 +52,53 @@ func installJava4(ctx context.Context) error {
 	if err := kafka.Install(ctx); err != nil {
 		return err
 	}
-	return compileJava(ctx, "kafka", kafka.Jars())
+	return compileJava(ctx, suiteDir("java"), "kafka", kafka.Jars())
 }
 
 func installJava3(ctx context.Context) error {
 	if err := installMaven(ctx, "clients3", "clients3.pom.xml"); err != nil {
 		return err
 	}
-	return compileJava(ctx, "clients3", clients3Jars())
+	return compileJava(ctx, suiteDir("java"), "clients3", clients3Jars())
+}
+
+// installFramework brings something that stands on the Java client, with the client that it wants, and compiles our program.
+func installFramework(name string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if err := installMaven(ctx, name, filepath.Join(name, "pom.xml")); err != nil {
+			return err
+		}
+		return compileJava(ctx, suiteDir("java", name), name, cache(name, "lib")+"/*")
+	}
+}
+
+// installConfluentNode builds the native part of @confluentinc/kafka-javascript from the sources that its package holds: the
+// prebuilt binary lies outside the registry.
+func installConfluentNode(ctx context.Context) error {
+	pins := suiteDir("node", "confluent", "package.json")
+	return kafka.Once("confluent-node", []string{pins}, func() error {
+		top := cache("confluent-node")
+		if err := os.RemoveAll(top); err != nil {
+			return err
+		}
+		if err := npmInstall(ctx, top, pins, "--ignore-scripts"); err != nil {
+			return err
+		}
+		pkg := filepath.Join(top, "node_modules", "@confluentinc", "kafka-javascript")
+		// The package's one step, with make -j, asks for a file before the rule that makes it has run: three steps then.
+		for _, step := range [][]string{
+			{"node", filepath.Join("util", "configure")},
+			{"make", "-j2", "-C", filepath.Join("deps", "librdkafka"), "libs", "install-subdirs"},
+			{"npm", "run", "configure"}, {"npm", "run", "build"},
+		} {
+			cmd := exec.CommandContext(ctx, step[0], step[1:]...)
+			cmd.Dir, cmd.Env = pkg, append(os.Environ(), "CKJS_LINKING=dynamic")
+			if out, err := cmd.CombinedOutput(); err != nil {
+				return fmt.Errorf("%v: %w\n%s", step, err, tailOf(string(out), 40))
+			}
+		}
+		return nil
+	})
 }
 
 func installPython(ctx context.Context) error {
@@ -75,18 +114,22 @@ func installPython(ctx context.Context) error {
 func installNode(ctx context.Context) error {
 	pins := suiteDir("node", "package.json")
 	return kafka.Once("node", []string{pins}, func() error {
-		if err := os.MkdirAll(cache("node"), 0o755); err != nil {
-			return err
-		}
-		text, err := os.ReadFile(pins)
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(cache("node", "package.json"), text, 0o644); err != nil {
-			return err
-		}
-		return command(ctx, cache("node"), "npm", "install", "--no-audit", "--no-fund", "--loglevel=error")
+		return npmInstall(ctx, cache("node"), pins)
 	})
+}
+
+func npmInstall(ctx context.Context, dir, pins string, more ...string) error {
+	text, err := os.ReadFile(pins)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "package.json"), text, 0o644); err != nil {
+		return err
+	}
+	return command(ctx, dir, "npm", append([]string{"install", "--no-audit", "--no-fund", "--loglevel=error"}, more...)...)
 }
 
 func installKcat(ctx context.Context) error {

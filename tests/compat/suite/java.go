@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"os/exec"
+	"slices"
 
 	"varve/tests/kafka"
 )
@@ -15,6 +16,35 @@ var javaCases = []string{
 	"group-consumer",
 	"admin-topics", "admin-topic-errors", "admin-configs", "admin-compacted", "admin-broker-configs", "admin-offsets", "admin-groups",
 	"admin-records", "admin-logdirs", "admin-cluster", "admin-quotas",
+}
+
+// frameworkFlags open the parts of the JDK that Flink and Spark reach into.
+var frameworkFlags = []string{"-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "--add-opens=java.base/java.lang=ALL-UNNAMED",
+	"--add-opens=java.base/java.lang.invoke=ALL-UNNAMED", "--add-opens=java.base/java.io=ALL-UNNAMED", "--add-opens=java.base/java.net=ALL-UNNAMED",
+	"--add-opens=java.base/java.nio=ALL-UNNAMED", "--add-opens=java.base/java.util=ALL-UNNAMED", "--add-opens=java.base/java.util.concurrent=ALL-UNNAMED",
+	"--add-opens=java.base/java.util.concurrent.atomic=ALL-UNNAMED", "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+	"--add-opens=java.base/sun.nio.cs=ALL-UNNAMED", "--add-opens=java.base/sun.security.action=ALL-UNNAMED",
+	"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"}
+
+// frameworks are what stands on the Java client; a program of ours is called with a case and a scratch folder.
+func frameworks() []Client {
+	client := func(name, folder, class string, slow bool, names ...string) Client {
+		cl := Client{Name: name, Install: installFramework(folder), Slow: slow}
+		for _, n := range names {
+			cl.Cases = append(cl.Cases, Case{Name: n, Run: func(ctx context.Context, e *Env) error {
+				args := append(slices.Clone(frameworkFlags), "-Dlog4j2.configurationFile="+kafka.Log4j(),
+					"-cp", cache(folder, "classes")+":"+cache(folder, "lib")+"/*", class, n, e.Dir)
+				_, err := run(exec.CommandContext(ctx, "java", args...), e, "")
+				return err
+			}})
+		}
+		return cl
+	}
+	return []Client{
+		client("spring-kafka", "spring", "SpringProgram", false, "listener", "batch-ack", "dead-letter", "request-reply", "transaction"),
+		client("flink", "flink", "FlinkProgram", true, "bounded", "checkpoints", "exactly-once"),
+		client("spark", "spark", "SparkProgram", true, "batch", "streaming"),
+	}
 }
 
 func javaClient(name, folder, jars string, install func(context.Context) error) Client {
