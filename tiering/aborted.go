@@ -1,6 +1,7 @@
 package tiering
 
 import (
+	"context"
 	"encoding/binary"
 
 	"varve/broker/commitlog"
@@ -38,4 +39,41 @@ func (m *Manager) abortedLocal(dst []commitlog.AbortedTxn, row metastore.RemoteS
 	}
 	local, err := pt.Log().AbortedIn(tierEnd, to)
 	return append(dst, local...), err
+}
+
+// aborted lists the aborted transactions that touch [from, to): those of this
+// segment's transaction index and, as far as needed, of what follows it, since an
+// abort stands where its marker is (RemoteLogManager.collectAbortedTransactions).
+func (m *Manager) aborted(ctx context.Context, row metastore.RemoteSegment, x *SegmentIndex, from, to int64) ([]commitlog.AbortedTxn, error) {
+	out, done := appendAborted(nil, x.TxnIndex, from, to)
+	if done {
+		return out, nil
+	}
+	st, err := m.o.Meta.Tier(row.TopicID, row.Partition)
+	if err != nil {
+		return nil, err
+	}
+	for next := row.Next; next < st.End; {
+		var seg metastore.RemoteSegment
+		found := false
+		err := m.o.Meta.SegmentsFrom(row.TopicID, row.Partition, next, func(r metastore.RemoteSegment) bool {
+			seg, found = r, r.HasTxns
+			return !found
+		})
+		if err != nil {
+			return nil, err
+		}
+		if !found {
+			break
+		}
+		x, err := m.index(ctx, seg)
+		if err != nil {
+			return nil, err
+		}
+		if out, done = appendAborted(out, x.TxnIndex, from, to); done {
+			return out, nil
+		}
+		next = seg.Next
+	}
+	return m.abortedLocal(out, row, st.End, to)
 }

@@ -3,6 +3,7 @@ package tiering
 import (
 	"container/list"
 	"hash/crc32"
+	"hash/fnv"
 	"os"
 	"path/filepath"
 	"sync"
@@ -18,23 +19,48 @@ type blockKey struct {
 }
 
 // chunkCache keeps chunks in one file, a slot of chunkBytes each; what is in it is
-// known from memory only.
+// known from memory only. The Manager has two: one for chunks of logs, one for what
+// follows the log in an object, cut into chunks.
 //
 // A file and not memory, because the default bound is a fifth of the disk. One file
 // and not one per chunk, because then there is no folder to walk, to clean or to
 // recover: the file is emptied at start, as a cache that lost power may hold
 // anything. Chunks are checked again when they are read from it. Disk errors turn
-// into misses: a reader never depends on the cache, also not on its size, since a
-// fill hands its bytes to those who wait for it directly.
+// into misses: a reader never depends on the cache, nor on its size or its speed,
+// since bytes from the store go to readers first and through a queue to the disk,
+// which drops what it has no room for.
+//
+// Not everything that is read comes in. A replay of months, once, would push out all
+// else and take the disk's bandwidth from producers: a sequential reader's chunks are
+// kept on disk only when they are fetched again (worth). Pages that the file alone
+// brought into the page cache are dropped: what is hot is in memory already.
+//
+// Chunks are served from memory after a check and not by sendfile from this file:
+// between the check and the send the kernel could read the page from the disk again.
 type chunkCache struct {
-	mu    sync.Mutex
 	f     *os.File
-	slots int64 // capacity
-	used  int64 // slots ever written: the file's length
-	free  []int64
-	byKey map[blockKey]*list.Element
-	lru   *list.List // of *block, most recent first
-	stats CacheStatus
+	queue chan cacheWrite
+	wg    sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	begun  bool  // the writer runs
+	slots  int64 // capacity
+	used   int64 // slots ever written: the file's length
+	free   []int64
+	byKey  map[blockKey]*list.Element
+	lru    *list.List // of *block, most recent first
+	once   []uint32   // what was fetched lately: a part of its hash, at the place that another part says
+	stats  CacheStatus
+}
+
+// cacheWrite is a chunk on its way to the disk; done is called when its bytes are no
+// longer needed.
+type cacheWrite struct {
+	key  blockKey
+	data []byte
+	crc  uint32
+	done func()
 }
 
 // block is one cached chunk. Its slot is not reused while pinned.
@@ -47,32 +73,96 @@ type block struct {
 	dead   bool // no longer in the map; the last pin frees the slot
 }
 
-const cacheFileName = "chunks"
+const (
+	cacheFileName = "chunks"
+	indexFileName = "indexes"
+
+	maxQueuedWrites = 64      // chunks: 8 MiB
+	maxRemembered   = 1 << 18 // chunks: 32 GiB of log
+)
 
 // maxEvictLook bounds how many pinned blocks an eviction passes over.
 const maxEvictLook = 64
 
 // openCache returns nil, a valid cache that holds nothing, when dir is empty or
 // the bound is too small for a chunk.
-func openCache(dir string, maxBytes int64) (*chunkCache, error) {
+func openCache(dir, name string, maxBytes int64) (*chunkCache, error) {
 	if dir == "" || maxBytes < chunkBytes {
 		return nil, nil
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(filepath.Join(dir, cacheFileName), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
+	f, err := os.OpenFile(filepath.Join(dir, name), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		return nil, err
 	}
-	c := &chunkCache{f: f, slots: maxBytes / chunkBytes, byKey: map[blockKey]*list.Element{}, lru: list.New()}
+	c := &chunkCache{
+		f: f, queue: make(chan cacheWrite, maxQueuedWrites), slots: maxBytes / chunkBytes,
+		byKey: map[blockKey]*list.Element{}, lru: list.New(), once: make([]uint32, maxRemembered),
+	}
 	c.stats.CapacityBytes = c.slots * chunkBytes
 	return c, nil
 }
 
 func (c *chunkCache) close() {
-	if c != nil {
-		_ = c.f.Close() // nothing in it outlives the process
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	if !c.closed {
+		c.closed = true
+		close(c.queue)
+	}
+	c.mu.Unlock()
+	c.wg.Wait()
+	_ = c.f.Close() // nothing in it outlives the process
+}
+
+// worth says whether a chunk that is being fetched has been before, and remembers it.
+func (c *chunkCache) worth(k blockKey) bool {
+	if c == nil {
+		return false
+	}
+	h := fnv.New64a()
+	h.Write(k.seg[:])
+	h.Write([]byte{byte(k.chunk), byte(k.chunk >> 8), byte(k.chunk >> 16), byte(k.chunk >> 24)})
+	sum := h.Sum64()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at, is := &c.once[sum%maxRemembered], uint32(sum>>32)|1
+	known := *at == is
+	*at = is
+	return known
+}
+
+// later queues a write, or says that it cannot; then done is not called.
+func (c *chunkCache) later(w cacheWrite) bool {
+	if c == nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || c.byKey[w.key] != nil {
+		return false
+	}
+	select {
+	case c.queue <- w:
+	default:
+		c.stats.Dropped++
+		return false
+	}
+	if !c.begun {
+		c.begun = true
+		c.wg.Go(c.write)
+	}
+	return true
+}
+
+func (c *chunkCache) write() {
+	for w := range c.queue {
+		c.put(w.key, w.data, w.crc)
+		w.done()
 	}
 }
 
@@ -97,8 +187,9 @@ func (c *chunkCache) has(k blockKey) bool {
 	return c.byKey[k] != nil
 }
 
-// get returns the chunk's checked bytes, or nil.
-func (c *chunkCache) get(k blockKey) []byte {
+// read copies the chunk's checked bytes to buf and returns them, nil when it is not
+// there.
+func (c *chunkCache) read(k blockKey, buf *[chunkBytes]byte) []byte {
 	if c == nil {
 		return nil
 	}
@@ -114,9 +205,10 @@ func (c *chunkCache) get(k blockKey) []byte {
 	c.lru.MoveToFront(e)
 	c.mu.Unlock()
 
-	buf := make([]byte, b.length)
-	n, err := c.f.ReadAt(buf, b.slot*chunkBytes)
-	good := n == len(buf) && crc32.Checksum(buf, castagnoli) == b.crc
+	data := buf[:b.length:b.length]
+	n, err := c.f.ReadAt(data, b.slot*chunkBytes)
+	good := n == len(data) && crc32.Checksum(data, castagnoli) == b.crc
+	forgetPages(c.f, b.slot*chunkBytes, chunkBytes)
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,7 +225,7 @@ func (c *chunkCache) get(k blockKey) []byte {
 	if !good {
 		return nil
 	}
-	return buf
+	return data
 }
 
 // put stores a checked chunk; when it cannot, nothing happens.
@@ -154,6 +246,9 @@ func (c *chunkCache) put(k blockKey, data []byte, crc uint32) {
 
 	// The slot is in no list now: nobody reads or takes it.
 	_, err := c.f.WriteAt(data, slot*chunkBytes)
+	if err == nil {
+		writePages(c.f, slot*chunkBytes, int64(len(data)))
+	}
 
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,6 +16,8 @@ func cachedBytes(k blockKey) []byte {
 	return bytes.Repeat([]byte(fmt.Sprintf("%x/%d ", k.seg[:2], k.chunk)), chunkBytes/6)[:chunkBytes-k.chunk]
 }
 
+func readTest(c *chunkCache, k blockKey) []byte { return c.read(k, new([chunkBytes]byte)) }
+
 func putTest(c *chunkCache, k blockKey) {
 	b := cachedBytes(k)
 	c.put(k, b, crc32.Checksum(b, castagnoli))
@@ -23,7 +25,7 @@ func putTest(c *chunkCache, k blockKey) {
 
 func TestCacheEvictsWithinBound(t *testing.T) {
 	dir := t.TempDir()
-	c, err := openCache(dir, 4*chunkBytes)
+	c, err := openCache(dir, cacheFileName, 4*chunkBytes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,14 +41,14 @@ func TestCacheEvictsWithinBound(t *testing.T) {
 		t.Fatalf("file of %d: %v", fi.Size(), err)
 	}
 	for i := range 10 {
-		got := c.get(blockKey{seg, i})
+		got := readTest(c, blockKey{seg, i})
 		if want := i >= 6; (got != nil) != want || (want && !bytes.Equal(got, cachedBytes(blockKey{seg, i}))) {
 			t.Fatalf("chunk %d: %d bytes", i, len(got))
 		}
 	}
-	c.get(blockKey{seg, 6}) // used last, so it stays
+	readTest(c, blockKey{seg, 6}) // used last, so it stays
 	putTest(c, blockKey{seg, 11})
-	if c.get(blockKey{seg, 6}) == nil || c.get(blockKey{seg, 7}) != nil {
+	if readTest(c, blockKey{seg, 6}) == nil || readTest(c, blockKey{seg, 7}) != nil {
 		t.Fatal("the least recently used one did not go")
 	}
 }
@@ -54,7 +56,7 @@ func TestCacheEvictsWithinBound(t *testing.T) {
 // TestCacheChecksDisk: what changed on disk is a miss, and goes.
 func TestCacheChecksDisk(t *testing.T) {
 	dir := t.TempDir()
-	c, err := openCache(dir, 4*chunkBytes)
+	c, err := openCache(dir, cacheFileName, 4*chunkBytes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,18 +71,18 @@ func TestCacheChecksDisk(t *testing.T) {
 	if _, err := f.WriteAt([]byte{0xff}, 1000); err != nil {
 		t.Fatal(err)
 	}
-	if c.get(k) != nil || c.has(k) || c.status().CorruptChunks != 1 {
+	if readTest(c, k) != nil || c.has(k) || c.status().CorruptChunks != 1 {
 		t.Fatal("a changed chunk was served or kept")
 	}
 	putTest(c, k)
-	if c.get(k) == nil {
+	if readTest(c, k) == nil {
 		t.Fatal("its slot is lost")
 	}
 	// A disk that fails is a miss too.
 	if err := c.f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if c.get(k) != nil {
+	if readTest(c, k) != nil {
 		t.Fatal("read from a closed file")
 	}
 	putTest(c, blockKey{protocol.UUID{1}, 1})
@@ -88,21 +90,21 @@ func TestCacheChecksDisk(t *testing.T) {
 
 func TestCacheOffAndRestart(t *testing.T) {
 	for _, maxBytes := range []int64{-1, 0, chunkBytes - 1} {
-		c, err := openCache(t.TempDir(), maxBytes)
+		c, err := openCache(t.TempDir(), cacheFileName, maxBytes)
 		if err != nil || c != nil {
 			t.Fatalf("%d bytes: %v %v", maxBytes, c, err)
 		}
 		putTest(c, blockKey{})
-		if c.get(blockKey{}) != nil || c.has(blockKey{}) {
+		if readTest(c, blockKey{}) != nil || c.has(blockKey{}) {
 			t.Fatal("a cache that is off holds something")
 		}
 		c.close()
 	}
 	dir := t.TempDir()
-	c, _ := openCache(dir, chunkBytes)
+	c, _ := openCache(dir, cacheFileName, chunkBytes)
 	putTest(c, blockKey{})
 	c.close()
-	if c, _ = openCache(dir, chunkBytes); c.get(blockKey{}) != nil {
+	if c, _ = openCache(dir, cacheFileName, chunkBytes); readTest(c, blockKey{}) != nil {
 		t.Fatal("the past life's content is trusted")
 	}
 	c.close()
@@ -110,7 +112,7 @@ func TestCacheOffAndRestart(t *testing.T) {
 
 // TestCacheConcurrent: a slot is never reused under a reader.
 func TestCacheConcurrent(t *testing.T) {
-	c, err := openCache(t.TempDir(), 3*chunkBytes)
+	c, err := openCache(t.TempDir(), cacheFileName, 3*chunkBytes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +122,7 @@ func TestCacheConcurrent(t *testing.T) {
 		wg.Go(func() {
 			for i := range 200 {
 				k := blockKey{protocol.UUID{byte(w % 2)}, (i + w) % 6}
-				if b := c.get(k); b == nil {
+				if b := readTest(c, k); b == nil {
 					putTest(c, k)
 				} else if !bytes.Equal(b, cachedBytes(k)) {
 					t.Errorf("%v: wrong bytes", k)

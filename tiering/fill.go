@@ -1,55 +1,47 @@
 package tiering
 
 import (
-	"container/list"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"sync"
 	"time"
 
+	"varve/metastore"
 	"varve/protocol"
+	"varve/tiering/objstore"
 )
 
 const (
-	extentChunks = 8 // chunks of one GET: 1 MiB
-	maxFills     = 32
-	fillDeadline = 60 * time.Second
+	maxFills      = 64 // GETs under way, and reads from the cache's file
+	maxAheadFills = 48 // of these, for chunks that no reader waits for
+	fillDeadline  = 5 * time.Minute
 
-	maxIndexCacheBytes = 64 << 20
+	// maxBodyTries is how often in a row a GET may break off without having brought a
+	// chunk. Failures before the body are retried in the store's wrappers.
+	maxBodyTries = 3
 )
 
 // errClosed answers readers after Run has ended.
 var errClosed = errors.New("tiering: closed")
 
-// fillKey names what one fill fetches: an extent, or the index when extent is -1.
-type fillKey struct {
-	seg    protocol.UUID
-	extent int
-}
-
-// fill is a GET under way that any number of readers wait for. It is not bound to
-// any of them: when all have gone it still completes into the cache, so that the
-// retry of an impatient client finds the bytes.
-type fill struct {
-	done   chan struct{}
-	chunks [][]byte // checked; valid once done is closed, never changed
-	index  *SegmentIndex
-	err    error
-}
-
-// filler runs fills, at most maxFills at a time, one per key.
+// filler runs fills: what brings chunks or an index into memory. A fill belongs to no
+// reader: when all who wait for it have gone it still completes, so that the retry of an
+// impatient client finds the bytes.
 type filler struct {
-	mu     sync.Mutex
-	fills  map[fillKey]*fill
-	slots  chan struct{}
-	wg     sync.WaitGroup
-	ctx    context.Context
-	cancel context.CancelFunc
-	closed bool
+	mu      sync.Mutex
+	indexes map[protocol.UUID]*indexFill
+	slots   chan struct{}
+	ahead   chan struct{}
+	wg      sync.WaitGroup
+	ctx     context.Context
+	cancel  context.CancelFunc
+	closed  bool
 }
 
 func newFiller() *filler {
-	f := &filler{fills: map[fillKey]*fill{}, slots: make(chan struct{}, maxFills)}
+	f := &filler{indexes: map[protocol.UUID]*indexFill{}, slots: make(chan struct{}, maxFills), ahead: make(chan struct{}, maxAheadFills)}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	return f
 }
@@ -63,155 +55,152 @@ func (f *filler) close() {
 	f.wg.Wait()
 }
 
-// get joins the fill for k or starts it, and waits for its end or ctx's.
-func (f *filler) get(ctx context.Context, k fillKey, run func(context.Context, *fill)) (*fill, error) {
-	fl := f.running(k)
-	if fl == nil {
-		select {
-		case f.slots <- struct{}{}:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-f.ctx.Done():
-			return nil, errClosed
-		}
-		if fl = f.start(k, run); fl == nil {
-			return nil, errClosed
-		}
-	}
-	select {
-	case <-fl.done:
-		return fl, fl.err
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-// ahead starts a fill that nobody waits for, if at most half of the slots are busy.
-func (f *filler) ahead(k fillKey, run func(context.Context, *fill)) {
-	if len(f.slots) > maxFills/2 || f.running(k) != nil {
-		return
-	}
-	select {
-	case f.slots <- struct{}{}:
-		f.start(k, run)
-	default:
-	}
-}
-
-func (f *filler) running(k fillKey) *fill {
+// start runs fn when there is a slot; with an ended context, if close comes first. Each
+// caller has reserved memory, so that those who wait are bounded too. false: closed.
+func (f *filler) start(ahead bool, fn func(context.Context)) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.fills[k]
+	return f.startLocked(ahead, fn)
 }
 
-// start runs the fill on a slot that the caller took; one that came up meanwhile
-// is joined instead.
-func (f *filler) start(k fillKey, run func(context.Context, *fill)) *fill {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if fl := f.fills[k]; fl != nil || f.closed {
-		<-f.slots
-		return fl
+func (f *filler) startLocked(ahead bool, fn func(context.Context)) bool {
+	if f.closed {
+		return false
 	}
-	fl := &fill{done: make(chan struct{})}
-	f.fills[k] = fl
 	f.wg.Go(func() {
+		if ahead && f.enter(f.ahead) {
+			defer func() { <-f.ahead }()
+		}
+		if f.enter(f.slots) {
+			defer func() { <-f.slots }()
+		}
 		ctx, cancel := context.WithTimeout(f.ctx, fillDeadline)
 		defer cancel()
-		run(ctx, fl)
-		f.mu.Lock()
-		delete(f.fills, k)
-		f.mu.Unlock()
-		<-f.slots
-		close(fl.done)
+		fn(ctx)
 	})
-	return fl
+	return true
 }
 
-// indexCache keeps parsed indexes in memory, least recently used go first. They are
-// immutable, so whoever still reads a dropped one keeps it alive.
-type indexCache struct {
-	mu    sync.Mutex
-	byID  map[protocol.UUID]*list.Element
-	lru   *list.List // of indexEntry
-	bytes int64
-}
-
-type indexEntry struct {
-	id protocol.UUID
-	x  *SegmentIndex
-}
-
-func newIndexCache() *indexCache {
-	return &indexCache{byID: map[protocol.UUID]*list.Element{}, lru: list.New()}
-}
-
-func (c *indexCache) get(id protocol.UUID) *SegmentIndex {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	e := c.byID[id]
-	if e == nil {
-		return nil
+func (f *filler) enter(slots chan struct{}) bool {
+	select {
+	case slots <- struct{}{}:
+		return true
+	case <-f.ctx.Done():
+		return false
 	}
-	c.lru.MoveToFront(e)
-	return e.Value.(indexEntry).x
 }
 
-func (c *indexCache) put(id protocol.UUID, x *SegmentIndex) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.byID[id] != nil {
+// run is a row of neighbouring chunks of one segment that one fill brings.
+type run struct {
+	row    metastore.RemoteSegment
+	x      *SegmentIndex
+	chunks []*memChunk
+	ahead  bool
+	keep   bool // put what comes from the store into the cache, even when it comes for the first time
+}
+
+func (r *run) table(i int) Chunk { return r.x.Chunks[r.chunks[i].key.chunk] }
+
+// fill starts to fill a run and ends its holds of the chunks.
+func (m *Manager) fill(r run) {
+	ok := m.fills.start(r.ahead, func(ctx context.Context) {
+		done, err := 0, ctx.Err()
+		if err == nil {
+			done = m.fillCached(&r)
+			done, err = m.fillStored(ctx, &r, done)
+		}
+		m.abandon(&r, done, err)
+	})
+	if !ok {
+		m.abandon(&r, 0, errClosed)
+	}
+}
+
+// abandon fails the chunks from done on.
+func (m *Manager) abandon(r *run, done int, err error) {
+	for _, c := range r.chunks[done:] {
+		m.mem.fail(c, err)
+		m.mem.release(c, false)
+	}
+}
+
+// fillCached reads from the cache as far as it has the run's chunks.
+func (m *Manager) fillCached(r *run) int {
+	for i, c := range r.chunks {
+		if !m.cache.has(c.key) {
+			return i
+		}
+		data := m.cache.read(c.key, c.buf)
+		if len(data) != int(r.table(i).Length) {
+			return i
+		}
+		c.data, c.crc = data, r.table(i).CRC32C
+		close(c.ready)
+		m.mem.release(c, false)
+	}
+	return len(r.chunks)
+}
+
+// fillStored brings the chunks from done on from the store. A GET that breaks off is
+// continued where it did.
+func (m *Manager) fillStored(ctx context.Context, r *run, done int) (int, error) {
+	for try := 1; done < len(r.chunks); try++ {
+		n, err := m.getChunks(ctx, r, done)
+		done += n
+		if n > 0 {
+			try = 1
+		}
+		if err != nil && (!objstore.IsRetryable(err) || try >= maxBodyTries || ctx.Err() != nil) {
+			return done, err
+		}
+	}
+	return done, nil
+}
+
+// getChunks makes one GET for the chunks from first on and says how many it brought.
+// Each is handed to its readers as soon as it is there and checked.
+func (m *Manager) getChunks(ctx context.Context, r *run, first int) (n int, err error) {
+	from, last := r.table(first).Stored, r.table(len(r.chunks)-1)
+	key := m.rowKey(r.row)
+	body, err := m.o.Store.Get(ctx, key, from, last.Stored+int64(last.Length)-from, "read")
+	if err != nil {
+		return 0, err
+	}
+	defer body.Close()
+	for i, c := range r.chunks[first:] {
+		t := r.table(first + i)
+		data := c.buf[:t.Length:t.Length]
+		if _, err := io.ReadFull(body, data); err != nil {
+			return i, fmt.Errorf("tiering: get %d bytes at %d of %s: %w", t.Length, t.Stored, key, err)
+		}
+		if err := t.check(key, data); err != nil {
+			m.alarm(r.row, err)
+			return i, err
+		}
+		c.data, c.crc = data, t.CRC32C
+		close(c.ready)
+		m.toCache(c, r.keep)
+		m.mem.release(c, false)
+	}
+	return len(r.chunks) - first, nil
+}
+
+// toCache writes a chunk that has just come to the cache, if that is worth it.
+func (m *Manager) toCache(c *memChunk, keep bool) {
+	if m.cache == nil || !m.cache.worth(c.key) && !keep {
 		return
 	}
-	c.byID[id] = c.lru.PushFront(indexEntry{id, x})
-	c.bytes += x.bytes
-	for c.bytes > maxIndexCacheBytes && c.lru.Len() > 1 {
-		e := c.lru.Back()
-		old := c.lru.Remove(e).(indexEntry)
-		delete(c.byID, old.id)
-		c.bytes -= old.x.bytes
+	m.mem.retain(c)
+	if !m.cache.later(cacheWrite{c.key, c.data, c.crc, func() { m.mem.release(c, false) }}) {
+		m.mem.release(c, false)
 	}
 }
 
-// sequence remembers where recent reads ended, to tell a reader that goes on from
-// there, and how far ahead of it to fetch.
-type sequence struct {
-	mu   sync.Mutex
-	next map[seqKey]int // extents ahead
-	ring [maxSequences]seqKey
-	at   int
+// spill hands a chunk that leaves memory unread to the cache.
+func (m *Manager) spill(c *memChunk) bool {
+	buf := c.buf
+	return c.err == nil && m.cache.later(cacheWrite{c.key, c.data, c.crc, func() { m.mem.pool.Put(buf) }})
 }
 
-type seqKey struct {
-	seg protocol.UUID
-	off int64
-}
-
-const (
-	maxSequences    = 1024
-	maxAheadExtents = 8
-)
-
-// step says how many extents to fetch ahead for a read of [from, to): none for a
-// jump, then twice as many each time.
-func (s *sequence) step(seg protocol.UUID, from, to int64) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.next == nil {
-		s.next = map[seqKey]int{}
-	}
-	ahead, ok := s.next[seqKey{seg, from}]
-	delete(s.next, seqKey{seg, from})
-	if from == to {
-		return 0
-	}
-	following := 1
-	if ok {
-		following = min(ahead*2, maxAheadExtents)
-	}
-	k := seqKey{seg, to}
-	delete(s.next, s.ring[s.at])
-	s.next[k], s.ring[s.at] = following, k
-	s.at = (s.at + 1) % maxSequences
-	return ahead
-}
+// sameSource says whether both chunks come from the cache, or both from the store.
+func (m *Manager) sameSource(a, b blockKey) bool { return m.cache.has(a) == m.cache.has(b) }

@@ -24,7 +24,8 @@ func (m *Manager) OffsetForTimestamp(ctx context.Context, topicID protocol.UUID,
 		var at commitlog.TimestampOffset
 		err = m.withSegment(ctx, topicID, partition, row.Base, func(r metastore.RemoteSegment, x *SegmentIndex) error {
 			row = r
-			c := &cursor{m: m, ctx: ctx, row: r, x: x}
+			c := m.cursor(ctx, r, x)
+			defer c.drop()
 			at, ok, err = c.atTime(ts, st.LogStart)
 			return err
 		})
@@ -53,7 +54,8 @@ func (m *Manager) MaxTimestamp(ctx context.Context, topicID protocol.UUID, parti
 	})
 	if err == nil && cut > best {
 		err = m.withSegment(ctx, topicID, partition, st.LogStart, func(r metastore.RemoteSegment, x *SegmentIndex) error {
-			c := &cursor{m: m, ctx: ctx, row: r, x: x}
+			c := m.cursor(ctx, r, x)
+			defer c.drop()
 			t, err := c.maxTime(st.LogStart)
 			best = max(best, t)
 			return err
@@ -68,9 +70,8 @@ func (m *Manager) MaxTimestamp(ctx context.Context, topicID protocol.UUID, parti
 // maxTime is the highest timestamp at or above logStart, -1 if there is none.
 func (c *cursor) maxTime(logStart int64) (best int64, err error) {
 	best = -1
-	var buf [record.HeaderLen]byte
-	for pos := c.x.position(logStart); ; clear(c.held) {
-		h, size, more, err := c.header(pos, buf[:])
+	for pos := c.x.position(logStart); ; c.skipTo(pos) {
+		h, size, more, err := c.header(pos, true)
 		if err != nil || !more {
 			return best, err
 		}
@@ -108,9 +109,8 @@ func (m *Manager) findRow(topicID protocol.UUID, partition int32, off int64, mat
 // atTime finds the first record at or above logStart with a timestamp of ts or
 // later.
 func (c *cursor) atTime(ts, logStart int64) (at commitlog.TimestampOffset, ok bool, err error) {
-	var buf [record.HeaderLen]byte
-	for pos := max(c.x.positionOfTime(ts), c.x.position(logStart)); ; {
-		h, size, more, err := c.header(pos, buf[:])
+	for pos := max(c.x.positionOfTime(ts), c.x.position(logStart)); ; c.skipTo(pos) {
+		h, size, more, err := c.header(pos, true)
 		if err != nil || !more {
 			return at, false, err
 		}
@@ -124,7 +124,6 @@ func (c *cursor) atTime(ts, logStart int64) (at commitlog.TimestampOffset, ok bo
 			}
 		}
 		pos += size
-		clear(c.held) // a long scan must not hold the whole segment
 	}
 }
 

@@ -18,12 +18,16 @@ type Manager struct {
 	location string // what rows say: where the store is and the folder in it
 	ownerKey string
 	clock    ClockGuard
-	cache    *chunkCache
-	indexes  *indexCache
-	fills    *filler
-	seq      sequence
-	wake     chan struct{} // something was queued or a slot came free
-	retain   chan struct{} // retention has something to do at once
+
+	mem       *memory
+	cache     *chunkCache
+	indexFile *chunkCache
+	indexes   *indexCache
+	fills     *filler
+	streams   *streams
+	giants    chan struct{} // held while a batch larger than maxReadBytes is read
+
+	wake chan struct{} // something was queued or a slot came free
 
 	mu         sync.Mutex
 	ownerEpoch int64 // epoch of our owner object, 0 = not seen yet
@@ -87,15 +91,22 @@ func New(o Options) (*Manager, error) {
 		return nil, &protocol.InvariantError{What: "tiering needs a store, a metastore and a cluster id"}
 	}
 	o.Prefix = strings.Trim(path.Clean("/"+o.Prefix), "/")
-	cache, err := openCache(o.CacheDir, o.CacheBytes)
+	cache, err := openCache(o.CacheDir, cacheFileName, o.CacheBytes)
 	if err != nil {
+		return nil, err
+	}
+	indexFile, err := openCache(o.CacheDir, indexFileName, o.IndexCacheBytes)
+	if err != nil {
+		cache.close()
 		return nil, err
 	}
 	m := &Manager{
 		o: o, location: o.Location, ownerKey: ownerKey(o.Prefix, o.ClusterID),
-		cache: cache, indexes: newIndexCache(), fills: newFiller(),
-		wake: make(chan struct{}, 1), retain: make(chan struct{}, 1), parts: map[partKey]*part{}, tasks: map[*task]struct{}{},
+		mem: newMemory(o.ReadMemoryBytes, o.Now), cache: cache, indexFile: indexFile, indexes: newIndexCache(), fills: newFiller(),
+		streams: newStreams(o.Now), giants: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1), parts: map[partKey]*part{}, tasks: map[*task]struct{}{},
 	}
+	m.mem.spill = m.spill
 	if o.Prefix != "" {
 		m.location += "#" + o.Prefix
 	}
@@ -105,9 +116,6 @@ func New(o Options) (*Manager, error) {
 // Lead starts to settle p, or takes note of a new leadership over it.
 func (m *Manager) Lead(p Partition) {
 	k, name := partKey{p.TopicID(), p.Index()}, p.Topic()
-	if p.TierConfig().Left {
-		defer m.RetainSoon()
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if old := m.parts[k]; old != nil {
@@ -177,7 +185,7 @@ func (m *Manager) Run(ctx context.Context) error {
 			}
 		})
 	})
-	loops.Go(func() { m.retainLoop(ctx) })
+	loops.Go(func() { m.every(ctx, m.o.TaskIntervalMs, func() { m.retainAll(ctx) }) })
 	loops.Go(func() { m.every(ctx, m.o.TaskIntervalMs, func() { m.note(&m.gcErr, m.collect(ctx)) }) })
 	loops.Go(func() { m.every(ctx, m.o.JournalIntervalMs, func() { m.note(&m.journalErr, m.journalAll(ctx)) }) })
 	loops.Go(func() { m.scrub(ctx) })
@@ -188,6 +196,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		m.lastJournal(ctx)
 	}
 	m.cache.close()
+	m.indexFile.close()
 	if foreign != nil {
 		return foreign
 	}
@@ -239,6 +248,7 @@ func (m *Manager) note(dst *error, err error) {
 func (m *Manager) tick(ctx context.Context) error {
 	m.readClock()
 	m.watch()
+	m.mem.trim()
 	m.mu.Lock()
 	for _, pt := range m.parts {
 		m.enqueueLocked(pt)

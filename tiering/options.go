@@ -33,7 +33,6 @@ type TierConfig struct {
 	LocalRetentionMs    int64 // resolved: -2 is already replaced
 	LocalRetentionBytes int64
 	CopyDisable         bool // remote.log.copy.disable (KIP-950)
-	Left                bool // the topic was taken out of the tier: what remains of it there goes, and nothing else is done
 	UploadMaxLagMs      int64
 	Configs             map[string]string // overrides, written into footers
 }
@@ -69,8 +68,10 @@ type Options struct {
 	ClusterID string
 	BrokerID  int32
 
-	CacheDir   string // holds one file of chunks; "" = no cache
-	CacheBytes int64  // bound of that file; below one chunk = no cache
+	CacheDir        string // holds a file of chunks and one of indexes; "" = no cache on disk
+	CacheBytes      int64  // bound of the chunks' file; below one chunk = none
+	IndexCacheBytes int64  // bound of the indexes' file; below one chunk = none
+	ReadMemoryBytes int64  // bound of the chunks in memory: read-ahead, and what is being sent; 134217728
 
 	DeleteDelayMs     int64 // between DELETE_STARTED and the deletion of an object; 0 = none
 	UploadDeadlineMs  int64 // from STARTED to FINISHED; 600000
@@ -139,6 +140,8 @@ type CacheStatus struct {
 	CapacityBytes, UsedBytes int64
 	Hits, Misses             uint64 // chunks
 	CorruptChunks            uint64 // found on disk and fetched again
+	Dropped                  uint64 // not written, because the disk was slower than the store
+	MemoryBytes              int64  // held by readers and read-ahead
 }
 
 // Defaults of Options.
@@ -147,6 +150,8 @@ const (
 	defaultTaskIntervalMs    = 30_000
 	defaultJournalIntervalMs = 10_000
 	defaultConcurrency       = 4
+	defaultReadMemoryBytes   = 128 << 20
+	minMemoryChunks          = (16 << 20) / chunkBytes
 )
 
 func (o Options) withDefaults() Options {
@@ -158,6 +163,7 @@ func (o Options) withDefaults() Options {
 	or(&o.UploadDeadlineMs, defaultUploadDeadlineMs)
 	or(&o.TaskIntervalMs, defaultTaskIntervalMs)
 	or(&o.JournalIntervalMs, defaultJournalIntervalMs)
+	or(&o.ReadMemoryBytes, defaultReadMemoryBytes)
 	if o.ScrubIntervalMs == 0 {
 		o.ScrubIntervalMs = defaultScrubIntervalMs
 	}

@@ -13,6 +13,7 @@ func (m *Manager) Status() Status {
 	if m.o.Counters != nil {
 		s.Store = m.o.Counters.Snapshot()
 	}
+	s.Cache.MemoryBytes = m.mem.usedBytes()
 	m.mu.Lock()
 	parts := make([]PartitionStatus, 0, len(m.parts))
 	leads := make([]*part, 0, len(m.parts))

@@ -1,0 +1,299 @@
+package tiering
+
+import (
+	"context"
+	"errors"
+
+	"varve/metastore"
+	"varve/protocol"
+	"varve/protocol/record"
+)
+
+// cursor walks the log of one segment chunk by chunk. It holds a run of neighbouring
+// chunks, until drop.
+type cursor struct {
+	m      *Manager
+	ctx    context.Context
+	row    metastore.RemoteSegment
+	x      *SegmentIndex
+	held   []*memChunk
+	first  int  // number of held[0]
+	fetch  int  // chunks that a GET brings when one is missing
+	keep   bool // cache what is fetched, also for the first time
+	missed bool // it had to wait for the store
+	buf    [record.HeaderLen]byte
+}
+
+// errLater says that a chunk is not there yet.
+var errLater = errors.New("tiering: not there yet")
+
+func (m *Manager) cursor(ctx context.Context, row metastore.RemoteSegment, x *SegmentIndex) *cursor {
+	return &cursor{m: m, ctx: ctx, row: row, x: x, fetch: extentChunks / 2, keep: true}
+}
+
+// drop lets go of all chunks.
+func (c *cursor) drop() {
+	for _, h := range c.held {
+		c.m.mem.release(h, false)
+	}
+	c.held = c.held[:0]
+}
+
+// chunk returns the checked bytes of chunk i and keeps all from the first held one up
+// to it. Without wait it is errLater when they are not there.
+func (c *cursor) chunk(i int, wait bool) ([]byte, error) {
+	if i < c.first {
+		c.drop()
+	}
+	if len(c.held) == 0 {
+		c.first = i
+	}
+	for n := len(c.held); n <= i-c.first; n++ {
+		h, err := c.hold(c.first+n, wait)
+		if err != nil {
+			return nil, err
+		}
+		c.held = append(c.held, h)
+	}
+	return c.held[i-c.first].data, nil
+}
+
+// hold gets one chunk, from wherever it is.
+func (c *cursor) hold(i int, wait bool) (*memChunk, error) {
+	k := blockKey{c.row.ID, i}
+	h := c.m.mem.take(k)
+	if h == nil {
+		c.missed = true
+		if !wait {
+			return nil, errLater
+		}
+		var fresh []*memChunk
+		var err error
+		n := max(1, min(c.fetch, maxGet, len(c.x.Chunks)-i))
+		if h, fresh, err = c.m.mem.want(c.ctx, k, n, func(b blockKey) bool { return c.m.sameSource(k, b) }); err != nil {
+			return nil, err
+		}
+		if len(fresh) > 0 {
+			c.m.fill(run{row: c.row, x: c.x, chunks: fresh, keep: c.keep})
+		}
+	}
+	if err := c.await(h, wait); err != nil {
+		c.m.mem.release(h, false)
+		return nil, err
+	}
+	return h, nil
+}
+
+func (c *cursor) await(h *memChunk, wait bool) error {
+	select {
+	case <-h.ready:
+		return h.err
+	default:
+	}
+	c.missed = true
+	if !wait {
+		return errLater
+	}
+	select {
+	case <-h.ready:
+		return h.err
+	case <-c.ctx.Done():
+		return c.ctx.Err()
+	}
+}
+
+// skipTo lets go of the chunks before byte position pos, which are not needed.
+func (c *cursor) skipTo(pos int64) {
+	for n := int(pos / chunkBytes); len(c.held) > 0 && c.first < n; c.first++ {
+		c.m.mem.release(c.held[0], true)
+		c.held = c.held[1:]
+	}
+}
+
+// header reads the batch header at pos; size is the whole batch's. ok is false at the
+// end of the log. The header is valid until the next one is read.
+func (c *cursor) header(pos int64, wait bool) (h record.Batch, size int64, ok bool, err error) {
+	end := c.x.Footer.LogBytes
+	if pos >= end {
+		return nil, 0, false, nil
+	}
+	if end-pos < record.HeaderLen {
+		return nil, 0, false, c.broken(pos, "a batch is cut short")
+	}
+	b, err := c.chunk(int(pos/chunkBytes), wait)
+	if err != nil {
+		return nil, 0, false, err
+	}
+	if b = b[pos%chunkBytes:]; len(b) < record.HeaderLen {
+		n := copy(c.buf[:], b)
+		rest, err := c.chunk(int(pos/chunkBytes)+1, wait)
+		if err != nil {
+			return nil, 0, false, err
+		}
+		copy(c.buf[n:], rest)
+		b = c.buf[:]
+	}
+	n, err := record.PeekSize(b[:record.HeaderLen])
+	if err != nil {
+		return nil, 0, false, c.broken(pos, err.Error())
+	}
+	if int64(n) > end-pos {
+		return nil, 0, false, c.broken(pos, "a batch is cut short")
+	}
+	return record.Batch(b[:record.HeaderLen]), int64(n), true, nil
+}
+
+// broken is for bytes that pass their checksum but are no batches.
+func (c *cursor) broken(pos int64, what string) error {
+	err := corrupt(c.m.rowKey(c.row), "log position %d: %s", pos, what)
+	c.m.alarm(c.row, err)
+	return err
+}
+
+// batch copies one whole batch, holding one chunk of it at a time.
+func (c *cursor) batch(pos, size int64) (record.Batch, error) {
+	b := make([]byte, 0, size)
+	for size > 0 {
+		part, err := c.chunk(int(pos/chunkBytes), true)
+		if err != nil {
+			return nil, err
+		}
+		part = part[pos%chunkBytes:]
+		part = part[:min(size, int64(len(part)))]
+		b, pos, size = append(b, part...), pos+int64(len(part)), size-int64(len(part))
+		if size > 0 {
+			c.drop() // not read to its end: who tries again needs it again
+		}
+	}
+	return record.Batch(b), nil
+}
+
+// read answers a request from this segment. s is the stream that comes here, or nil.
+func (c *cursor) read(req ReadRequest, off int64, s *stream) (ReadResult, error) {
+	maxBytes := min(req.MaxBytes, maxReadBytes)
+	pos, known := s.bytePos(c.row)
+	if !known {
+		pos = c.x.position(off)
+	}
+	c.fetch = (maxBytes+chunkBytes-1)/chunkBytes + 1
+	if c.keep = s == nil; s != nil {
+		c.m.pump(s)
+	}
+	res, end, err := c.batches(off, pos, maxBytes, req.MinOne)
+	switch {
+	case err != nil && s != nil && c.ctx.Err() != nil:
+		s.came(c.row, c.x, pos, true)
+		c.m.pump(s)
+	case err == nil && end >= 0:
+		going := s != nil
+		if !going {
+			s = &stream{}
+		}
+		s.came(c.row, c.x, end, going && c.missed)
+		c.m.streams.move(s, place{req.TopicID, req.Partition, res.NextOffset})
+		if going {
+			c.m.pump(s)
+		}
+	}
+	return res, err
+}
+
+// batches finds the batch that holds off and takes whole batches up to maxBytes. When
+// ctx ends after the first of them, or enough is there and more is not, it returns what
+// it has. end is where in the log it stopped, -1 when it took nothing.
+func (c *cursor) batches(off, pos int64, maxBytes int, minOne bool) (res ReadResult, endPos int64, err error) {
+	res = ReadResult{NextOffset: off}
+	start, end := int64(-1), int64(-1)
+	for {
+		wait := end-start < enoughBytes
+		if start < 0 {
+			c.skipTo(pos)
+		}
+		h, size, ok, err := c.header(pos, wait)
+		if err == nil && !ok {
+			if start < 0 {
+				res.NextOffset = c.row.Next
+			}
+			break
+		}
+		if err == nil && start < 0 {
+			if h.LastOffset() < off {
+				pos += size
+				continue
+			}
+			start, end = pos, pos
+		}
+		if err == nil && pos+size-start > int64(maxBytes) && (!minOne || end > start) {
+			break
+		}
+		if err == nil && size > maxReadBytes {
+			return c.giant(h.NextOffset(), pos, size)
+		}
+		next := int64(0)
+		if err == nil {
+			next = h.NextOffset()
+			_, err = c.chunk(int((pos+size-1)/chunkBytes), wait)
+		}
+		if err != nil && end > start && (errors.Is(err, errLater) || c.ctx.Err() != nil) {
+			break
+		}
+		if err != nil {
+			return res, -1, err
+		}
+		pos, end = pos+size, pos+size
+		res.NextOffset = next
+	}
+	if end <= start {
+		return res, -1, nil
+	}
+	res.Spans = c.spans(start, end)
+	return res, end, nil
+}
+
+// giant returns one batch that is larger than a Read may be: a copy, so that it holds
+// no more of the common memory than others do; one at a time.
+func (c *cursor) giant(next, pos, size int64) (ReadResult, int64, error) {
+	select {
+	case c.m.giants <- struct{}{}:
+		defer func() { <-c.m.giants }()
+	case <-c.ctx.Done():
+		return ReadResult{}, -1, c.ctx.Err()
+	}
+	c.drop()
+	c.fetch = maxGet
+	b, err := c.batch(pos, size)
+	if err != nil {
+		return ReadResult{}, -1, err
+	}
+	return ReadResult{Spans: []protocol.Span{protocol.MemSpan(b)}, NextOffset: next}, pos + size, nil
+}
+
+// spans cuts [start, end) out of the held chunks. They pass to the spans.
+func (c *cursor) spans(start, end int64) (spans []protocol.Span) {
+	small := end-start <= maxCopiedBytes
+	var copied []byte
+	for pos := start; pos < end; {
+		i := int(pos/chunkBytes) - c.first
+		h := c.held[i]
+		from := pos % chunkBytes
+		to := min(from+end-pos, int64(len(h.data)))
+		if pos += to - from; small {
+			copied = append(copied, h.data[from:to]...)
+			continue
+		}
+		spans = append(spans, c.m.mem.span(h, from, to, to == int64(len(h.data))))
+		c.held[i] = nil
+	}
+	if small {
+		return []protocol.Span{protocol.MemSpan(copied)}
+	}
+	rest := c.held[:0]
+	for _, h := range c.held {
+		if h != nil {
+			rest = append(rest, h)
+		}
+	}
+	c.held = rest
+	c.drop()
+	return spans
+}

@@ -1,0 +1,325 @@
+package tiering
+
+import (
+	"container/list"
+	"context"
+	"sync"
+	"time"
+
+	"varve/protocol"
+)
+
+// memory holds the chunks that readers wait for, are being sent, or will be wanted
+// soon, within one bound for all readers. A chunk is in it once, however many read it.
+//
+// Who wants a chunk for a reader (demand) may push out whatever nobody holds. Who
+// fetches ahead may only take what is free, what readers have passed, and what has been
+// left unread for idleUnread; and never more than three quarters of all, so that a
+// reader always finds room. What is pushed out unread goes to the cache on disk: it was
+// paid for, and its reader may come back.
+type memory struct {
+	maxChunks int
+	now       func() time.Time
+	spill     func(c *memChunk) bool // takes an unread chunk's buffer over; may refuse
+
+	mu     sync.Mutex
+	chunks map[blockKey]*memChunk
+	count  int           // buffers in use
+	ahead  int           // of these, fetched ahead and not yet taken by a reader
+	passed *list.List    // kept, held by nobody, read to their end; the oldest at the back
+	unread *list.List    // the same, but not read to their end
+	freed  chan struct{} // closed when a buffer may be had; nil while nobody waits
+	pool   sync.Pool     // of *[chunkBytes]byte
+}
+
+// memChunk is one chunk in memory. Its bytes are valid, checked and constant once
+// ready is closed and err is nil.
+type memChunk struct {
+	key   blockKey
+	buf   *[chunkBytes]byte
+	data  []byte // the chunk's bytes in buf
+	crc   uint32
+	ready chan struct{}
+	err   error
+
+	// Guarded by memory.mu.
+	holders int
+	kept    *list.Element // in passed or unread
+	filed   bool          // in memory.chunks
+	read    bool          // some reader went beyond its end
+	ahead   *stream       // that it was fetched ahead for; nil once a reader took it
+	keptAt  time.Time
+}
+
+const (
+	// idleUnread is how long what was fetched ahead waits for its reader before other
+	// readers' read-ahead may take its place.
+	idleUnread = 10 * time.Second
+	// idleKept is how long memory that nobody reads from is kept.
+	idleKept = time.Minute
+)
+
+func newMemory(maxBytes int64, now func() time.Time) *memory {
+	return &memory{
+		maxChunks: int(max(maxBytes/chunkBytes, minMemoryChunks)), now: now, spill: func(*memChunk) bool { return false },
+		chunks: map[blockKey]*memChunk{}, passed: list.New(), unread: list.New(),
+		pool: sync.Pool{New: func() any { return new([chunkBytes]byte) }},
+	}
+}
+
+// usedBytes says how much is in use.
+func (m *memory) usedBytes() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return int64(m.count) * chunkBytes
+}
+
+// aheadMax bounds the chunks that are fetched ahead of all readers.
+func (m *memory) aheadMax() int { return m.maxChunks * 3 / 4 }
+
+// want takes the chunk k for a reader, if need be a new one together with up to n-1
+// that follow it, which the caller has to fill (fresh). It waits for room for the first
+// only. The caller releases what it gets, and separately each of fresh once it is
+// filled.
+func (m *memory) want(ctx context.Context, k blockKey, n int, same func(blockKey) bool) (c *memChunk, fresh []*memChunk, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for {
+		if c := m.chunks[k]; c != nil {
+			m.hold(c)
+			return c, nil, nil
+		}
+		if c = m.create(k, nil); c != nil {
+			break
+		}
+		if err := m.wait(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+	c.holders++
+	fresh = append(fresh, c)
+	for k.chunk++; len(fresh) < n && m.chunks[k] == nil && same(k); k.chunk++ {
+		next := m.create(k, nil)
+		if next == nil {
+			break
+		}
+		fresh = append(fresh, next)
+	}
+	return c, fresh, nil
+}
+
+// wantAhead makes room for up to n chunks from k on, for s. Those that are there are
+// skipped first: at is where fresh begins, or where the next call has to begin when
+// there is nothing to fetch. full says that there is no room.
+func (m *memory) wantAhead(s *stream, k blockKey, n int, same func(a, b blockKey) bool) (at int, fresh []*memChunk, full bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	end := k.chunk + n
+	for k.chunk < end && m.chunks[k] != nil {
+		k.chunk++
+	}
+	at = k.chunk
+	for first := k; k.chunk < end && m.chunks[k] == nil && same(first, k); k.chunk++ {
+		c := m.create(k, s)
+		if c == nil {
+			return at, fresh, true
+		}
+		fresh = append(fresh, c)
+	}
+	return at, fresh, false
+}
+
+// take holds the chunk k if it is there.
+func (m *memory) take(k blockKey) *memChunk {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := m.chunks[k]
+	if c != nil {
+		m.hold(c)
+	}
+	return c
+}
+
+// hold counts a holder in; the chunk's reader has come.
+func (m *memory) hold(c *memChunk) {
+	c.holders++
+	m.unkeep(c)
+	m.taken(c)
+}
+
+// retain adds a holder to a chunk that the caller holds.
+func (m *memory) retain(c *memChunk) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c.holders++
+}
+
+func (m *memory) taken(c *memChunk) {
+	if c.ahead != nil {
+		c.ahead = nil
+		m.ahead--
+	}
+}
+
+func (m *memory) unkeep(c *memChunk) {
+	if c.kept == nil {
+		return
+	}
+	from := m.unread
+	if c.read {
+		from = m.passed
+	}
+	from.Remove(c.kept)
+	c.kept = nil
+}
+
+// release ends a hold. read says that the holder went beyond the chunk's end.
+func (m *memory) release(c *memChunk, read bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c.read = c.read || read
+	if c.holders--; c.holders > 0 {
+		return
+	}
+	if !c.filed {
+		m.free(c)
+		return
+	}
+	c.keptAt = m.now()
+	if c.read {
+		c.kept = m.passed.PushFront(c)
+	} else {
+		c.kept = m.unread.PushFront(c)
+	}
+	m.signal()
+}
+
+// fail ends a chunk whose bytes did not come; the filler's hold stays.
+func (m *memory) fail(c *memChunk, err error) {
+	m.mu.Lock()
+	m.taken(c)
+	m.unfile(c)
+	m.mu.Unlock()
+	c.err = err
+	close(c.ready)
+}
+
+// create returns a new chunk that is held once, by who fills it; nil without room.
+func (m *memory) create(k blockKey, ahead *stream) *memChunk {
+	if ahead != nil && m.ahead >= m.aheadMax() && (!m.evictIdle() || m.ahead >= m.aheadMax()) {
+		return nil
+	}
+	if m.count >= m.maxChunks && !m.evict(ahead == nil) {
+		return nil
+	}
+	m.count++
+	c := &memChunk{key: k, buf: m.pool.Get().(*[chunkBytes]byte), ready: make(chan struct{}), holders: 1, filed: true, ahead: ahead}
+	if ahead != nil {
+		m.ahead++
+	}
+	m.chunks[k] = c
+	return c
+}
+
+// evict makes room for one buffer.
+func (m *memory) evict(demand bool) bool {
+	if e := m.passed.Back(); e != nil {
+		m.drop(e.Value.(*memChunk))
+		return true
+	}
+	if m.evictIdle() {
+		return true
+	}
+	e := m.unread.Back()
+	if !demand || e == nil {
+		return false
+	}
+	m.dropUnread(e.Value.(*memChunk))
+	return true
+}
+
+// evictIdle drops the chunk that has been unread for longest, if that is too long.
+func (m *memory) evictIdle() bool {
+	e := m.unread.Back()
+	if e == nil || m.now().Sub(e.Value.(*memChunk).keptAt) < idleUnread {
+		return false
+	}
+	m.dropUnread(e.Value.(*memChunk))
+	return true
+}
+
+// dropUnread drops a chunk that a reader is still to come for, and tells whose.
+func (m *memory) dropUnread(c *memChunk) {
+	if c.ahead != nil {
+		c.ahead.wasted.Store(true)
+	}
+	if m.spill(c) {
+		c.buf = nil // is the cache's now
+	}
+	m.drop(c)
+}
+
+// drop removes a chunk that nobody holds.
+func (m *memory) drop(c *memChunk) {
+	m.unkeep(c)
+	m.taken(c)
+	m.unfile(c)
+	m.free(c)
+}
+
+func (m *memory) unfile(c *memChunk) {
+	if c.filed {
+		c.filed = false
+		delete(m.chunks, c.key)
+	}
+}
+
+func (m *memory) free(c *memChunk) {
+	m.count--
+	if c.buf != nil {
+		m.pool.Put(c.buf)
+		c.buf, c.data = nil, nil
+	}
+	m.signal()
+}
+
+// signal wakes all who wait for room.
+func (m *memory) signal() {
+	if m.freed != nil {
+		close(m.freed)
+		m.freed = nil
+	}
+}
+
+// wait returns when there may be room.
+func (m *memory) wait(ctx context.Context) error {
+	if m.freed == nil {
+		m.freed = make(chan struct{})
+	}
+	freed := m.freed
+	m.mu.Unlock()
+	defer m.mu.Lock()
+	select {
+	case <-freed:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// trim gives memory back that nobody has used for idleKept.
+func (m *memory) trim() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	old := m.now().Add(-idleKept)
+	for _, l := range []*list.List{m.passed, m.unread} {
+		for e := l.Back(); e != nil && e.Value.(*memChunk).keptAt.Before(old); e = l.Back() {
+			m.drop(e.Value.(*memChunk))
+		}
+	}
+}
+
+// span is a run of a held chunk's bytes; its release ends the hold.
+func (m *memory) span(c *memChunk, from, to int64, read bool) protocol.Span {
+	return protocol.Span{Bytes: c.data[from:to:to], Len: to - from, Release: func() { m.release(c, read) }}
+}
