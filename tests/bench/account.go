@@ -116,12 +116,13 @@ const (
 func (s spent) moved(requests, records, bytes int64) sample {
 	gb := float64(bytes) / 1e9
 	return sample{
-		"MB/s":   gb * 1000 / s.wall.Seconds(),
-		cpuPerGB: s.cpu.Seconds() / gb,
-		cpuPerM:  s.cpu.Seconds() / (float64(records) / 1e6),
-		perReq:   float64(s.switches) / float64(requests),
-		peakRSS:  float64(s.peak) / 1e6,
-		"CPU %":  100 * s.cpu.Seconds() / s.wall.Seconds(),
+		"MB/s":       gb * 1000 / s.wall.Seconds(),
+		"requests/s": float64(requests) / s.wall.Seconds(),
+		cpuPerGB:     s.cpu.Seconds() / gb,
+		cpuPerM:      s.cpu.Seconds() / (float64(records) / 1e6),
+		perReq:       float64(s.switches) / float64(requests),
+		peakRSS:      float64(s.peak) / 1e6,
+		"CPU %":      100 * s.cpu.Seconds() / s.wall.Seconds(),
 	}
 }
 

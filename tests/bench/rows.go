@@ -72,6 +72,7 @@ func (s shape) String() string {
 const (
 	boundProduce = "Page cache, block allocation and the copy out of the socket; above the bare loop: decoding, validating each record, stamping, indexes."
 	boundHot     = "The kernel's loopback TCP inside sendfile; what the broker itself does is per request."
+	boundIdle    = "Timers that run though nothing happens."
 	boundPaced   = "Wake-ups: two of the broker per request, and the client's own."
 )
 
@@ -98,8 +99,39 @@ func rows() []row {
 			want(cpuPerGB, kafkaSide, 0.5, false).want(cpuPerGB, bare, 1.2, false).want("MB/s", bare, 0.9, true),
 		hotRow("consume/64KiB", reading{partitions: 1, fetchBytes: 67000, readers: 1}, varve, kafkaSide, bare),
 		hotRow("consume/Xmx512m", reading{partitions: 16, fetchBytes: 1 << 20, readers: 1}, varve, kafkaLean),
+		mixedRow(),
+		pacedRow("latency/half-of-max", "half of Apache Kafka's maximum", load{shape: shape16K, partitions: 16, producers: 4, acks: -1}, halfOfMax).
+			want("produce p99 ms", kafkaSide, 0.5, false).want("end-to-end p99 ms", kafkaSide, 0.5, false),
+		pacedRow("latency/small-half", "half of Apache Kafka's maximum", load{shape: shapeSmall, partitions: 16, producers: 4, acks: -1}, halfOfMax).
+			want("produce p99 ms", kafkaSide, 0.5, false).want("end-to-end p99 ms", kafkaSide, 0.5, false),
+		pacedRow("latency/500-per-s", "500 requests a second", load{shape: shape16K, partitions: 16, producers: 4, acks: -1}, fixed(500)),
 	}
-	return all
+	all = append(all, standingRows()...)
+	return append(all,
+		clientRow("clients/producer-perf", "Kafka's producer-perf, 1 KiB records, acks=all, its defaults", []string{"MB/s", cpuPerGB, "p50 ms", "p99 ms", peakRSS}, true, producerPerf),
+		clientRow("clients/consumer-perf", "Kafka's consumer-perf, 1 KiB records, its defaults", []string{"MB/s", cpuPerGB, peakRSS}, false, consumerPerf),
+		clientRow("clients/kgo-produce", "franz-go, 1 KiB records, its defaults but no compression", []string{"MB/s", cpuPerGB, peakRSS}, true, kgoProduce),
+		clientRow("clients/kgo-consume", "franz-go, 1 KiB records, its defaults", []string{"MB/s", cpuPerGB, peakRSS}, false, kgoConsume),
+		stallRow().want("longest gap ms", "", 50, false),
+	)
+}
+
+// standingRows are about what a broker costs when it does little, and how it starts.
+func standingRows() []row {
+	perPartition := []string{"idle CPU %", "idle switches/s", "trickle CPU %", "descriptors/partition", "descriptors, trickling", "RSS MB", "create s"}
+	return []row{
+		coldRow("idle/node", "an empty broker", boundIdle, 1, []string{"idle CPU %", "idle switches/s", "RSS MB"}, idleNode, varve, kafkaSide),
+		coldRow("idle/connections", "-connections that have asked for the metadata and stay", boundIdle, 1,
+			[]string{"RSS MB", "added MB", "KB a connection", "idle CPU %"}, idleConnections, varve, kafkaSide).want("RSS MB", "", 100, false),
+		coldRow("idle/1000-partitions", "1,000 partitions: idle, then 500 small records a second over all of them", boundIdle, 1, perPartition,
+			idlePartitions(1000), varve, kafkaSide).want("idle CPU %", "", 2, false).want("descriptors/partition", "", 1, false),
+		coldRow("idle/10000-partitions", "10,000 partitions: idle, then 500 small records a second over all of them", boundIdle, 1, perPartition,
+			idlePartitions(10000), varve, kafkaSide).want("idle CPU %", "", 2, false).want("descriptors/partition", "", 1, false),
+		coldRow("start/empty", "start to serving on an empty folder", "The metastore's files and its election.", 0, []string{"start ms", "CPU ms", "RSS MB"}, startEmpty,
+			varve, kafkaSide).want("start ms", kafkaSide, 0.1, false),
+		startDataRow().want("start ms", kafkaSide, 0.1, false),
+		recoverRow().want("recovery s", kafkaSide, 0.5, false),
+	}
 }
 
 func (r row) want(figure, side string, limit float64, least bool) row {

@@ -1,0 +1,276 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// leadIn is left out of the latencies: the first requests open files and fill pools.
+	leadIn = 500 * time.Millisecond
+	// drainWait bounds how long the last replies of a paced round may take.
+	drainWait = time.Minute
+)
+
+// pace is a load at a fixed rate, whatever the replies do: a request is due at its time, and its latency counts from then,
+// so that a stall costs every request that it held up.
+type pace struct {
+	load
+	perSecond float64
+	lasting   time.Duration
+	consume   bool // one more connection reads what is produced
+}
+
+// rated says at which rate a paced row runs; the same on all sides.
+type rated func(ctx context.Context, b *bench, l load) (perSecond float64, err error)
+
+func fixed(perSecond float64) rated {
+	return func(context.Context, *bench, load) (float64, error) { return perSecond, nil }
+}
+
+// halfOfMax is half of what Apache Kafka reaches when the same connections send without a pause, measured in this run; of
+// varve's when the peer takes no part.
+func halfOfMax(ctx context.Context, b *bench, l load) (float64, error) {
+	key := fmt.Sprint(l)
+	if r := b.rates[key]; r > 0 {
+		return r, nil
+	}
+	side := varve
+	if b.peer {
+		side = kafkaSide
+	}
+	s, err := b.broker(ctx, side)
+	if err != nil {
+		return 0, err
+	}
+	round, err := b.produceTo(s, l)
+	if err != nil {
+		return 0, err
+	}
+	var all []float64
+	for range 4 {
+		out, err := round(ctx)
+		if err != nil {
+			return 0, err
+		}
+		all = append(all, out["requests/s"])
+	}
+	b.rates[key] = median(all[1:]) / 2
+	return b.rates[key], nil
+}
+
+func pacedRow(name, what string, l load, rate rated) row {
+	title := fmt.Sprintf("produce, %v, partitions %d, connections %d, at %s; one consumer", l.shape, l.partitions, l.producers, what)
+	return row{name: name, title: title, bound: boundPaced, sides: []string{varve, kafkaSide},
+		figures: []string{"requests/s", "produce p50 ms", "produce p99 ms", "produce p99.9 ms", "produce max ms",
+			"end-to-end p50 ms", "end-to-end p99 ms", "end-to-end p99.9 ms", cpuPerGB, peakRSS},
+		start: func(ctx context.Context, b *bench, side string) (*lane, error) {
+			perSecond, err := rate(ctx, b, l)
+			if err != nil {
+				return nil, err
+			}
+			s, err := b.broker(ctx, side)
+			if err != nil {
+				return nil, err
+			}
+			return &lane{round: func(ctx context.Context) (sample, error) {
+				topic, err := b.newTopic(ctx, s, l.partitions, nil)
+				if err != nil {
+					return nil, err
+				}
+				if err := settleDisk(b.data); err != nil {
+					return nil, err
+				}
+				out, err := runPaced(s, topic, pace{load: l, perSecond: perSecond, lasting: b.paced, consume: true})
+				return out, errors.Join(err, dropTopic(ctx, s, topic))
+			}}, nil
+		}}
+}
+
+// stallRow watches for the longest time that appends stand still, while the disk is written to as fast as they come and
+// old segments go.
+func stallRow() row {
+	l := load{shape: shape1K, partitions: 16, producers: 4, acks: -1}
+	return row{name: "stall", title: fmt.Sprintf("produce at -stall-mbps for -stall, %v, partitions 16, connections 4, old segments deleted", l.shape),
+		bound: "The file system: a write that meets a page under write-back, or a journal commit, waits for the disk.", sides: []string{varve, kafkaSide},
+		figures: []string{"MB/s", "longest gap ms", "gaps over 50 ms", "produce p99 ms", "produce p99.9 ms", "produce max ms", cpuPerGB, peakRSS},
+		alone:   true, rounds: 1,
+		start: func(ctx context.Context, b *bench, side string) (*lane, error) {
+			batch, err := newBatch(l.shape)
+			if err != nil {
+				return nil, err
+			}
+			s, err := b.broker(ctx, side)
+			if err != nil {
+				return nil, err
+			}
+			segment, keep := "134217728", "268435456"
+			topic, err := b.newTopic(ctx, s, l.partitions, map[string]*string{"segment.bytes": &segment, "retention.bytes": &keep})
+			return &lane{cold: true, close: func() { _ = dropTopic(context.WithoutCancel(ctx), s, topic) },
+				round: func(ctx context.Context) (sample, error) {
+					return runPaced(s, topic, pace{load: l, perSecond: float64(b.stallMBps) * 1e6 / float64(len(batch)), lasting: b.stall})
+				}}, err
+		}}
+}
+
+// pacedRun is the state of one run.
+type pacedRun struct {
+	pace
+	batchBytes int
+	total      int // requests
+	began      time.Time
+	conns      []*conn
+	frames     [][]byte
+	check      func([]byte) error
+	acked      [][]time.Duration // by connection and request: since began
+	seen       []time.Duration   // by request: since began, when the consumer had it
+}
+
+func runPaced(s *server, topic string, p pace) (sample, error) {
+	batch, err := newBatch(p.shape)
+	if err != nil {
+		return nil, err
+	}
+	r := &pacedRun{pace: p, batchBytes: len(batch), total: int(p.perSecond * p.lasting.Seconds()), frames: produceFrames(topic, p.load, batch),
+		check: produceCheck(topic), acked: make([][]time.Duration, p.producers)}
+	if p.partitions%p.producers != 0 || r.total < 1 {
+		return nil, fmt.Errorf("%d requests over %d connections to %d partitions", r.total, p.producers, p.partitions)
+	}
+	for range p.producers + 1 {
+		c, err := dial(s.addr)
+		if err != nil {
+			return nil, err
+		}
+		defer c.Close()
+		if err := c.SetDeadline(time.Now().Add(p.lasting + drainWait)); err != nil {
+			return nil, err
+		}
+		r.conns = append(r.conns, c)
+	}
+	consumer := r.conns[p.producers]
+	r.conns = r.conns[:p.producers]
+	used, err := measure(s.pid, func() error {
+		r.began = time.Now()
+		var g errgroup.Group
+		g.Go(r.write)
+		for i := range r.conns {
+			g.Go(func() error { return r.readReplies(i) })
+		}
+		if p.consume {
+			g.Go(func() error { return r.tail(consumer, topic) })
+		}
+		return g.Wait()
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := used.moved(int64(r.total), int64(r.total*p.shape.records), int64(r.total*r.batchBytes))
+	r.report(out)
+	return out, nil
+}
+
+// due is when a request is to be sent, since began.
+func (r *pacedRun) due(i int) time.Duration {
+	return time.Duration(float64(i) / r.perSecond * float64(time.Second))
+}
+
+// write sends each request at its time, or at once when that has passed. Request i goes to partition i modulo their number,
+// always on the same connection, so that a partition's batches keep their order.
+func (r *pacedRun) write() error {
+	runtime.LockOSThread() // the timer slack is the thread's
+	defer runtime.UnlockOSThread()
+	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, 1000, 0, 0, 0); err != nil {
+		return err
+	}
+	for i := range r.total {
+		if wait := r.due(i) - time.Since(r.began); wait > 0 {
+			ts := unix.NsecToTimespec(wait.Nanoseconds())
+			_ = unix.Nanosleep(&ts, nil) // cut short by a signal, the request is early by less than the rest
+		}
+		p := i % r.partitions
+		if _, err := r.conns[p%r.producers].Write(r.frames[p]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *pacedRun) readReplies(k int) error {
+	for i := k; i < r.total; i += r.producers {
+		head, err := r.conns[k].reply(128)
+		if err == nil {
+			err = r.check(head)
+		}
+		if err != nil {
+			return fmt.Errorf("reply to request %d: %w", i, err)
+		}
+		r.acked[k] = append(r.acked[k], time.Since(r.began))
+	}
+	return nil
+}
+
+// tail follows all partitions until it has had every request's batch.
+func (r *pacedRun) tail(c *conn, topic string) error {
+	r.seen = make([]time.Duration, r.total)
+	next := make([]int64, r.partitions) // batches
+	offsets := make([]int64, r.partitions)
+	for had := 0; had < r.total; {
+		if _, err := c.Write(fetchRequest(topic, offsets, 1<<20, 500)); err != nil {
+			return err
+		}
+		var got []int
+		err := c.fetched(func(p int32, size int) error {
+			for range size / r.batchBytes {
+				got = append(got, int(next[p])*r.partitions+int(p))
+				next[p]++
+			}
+			offsets[p] = next[p] * int64(r.shape.records)
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("consumer, after %d of %d requests: %w", had, r.total, err)
+		}
+		now := time.Since(r.began)
+		for _, i := range got {
+			r.seen[i] = now
+		}
+		had += len(got)
+	}
+	return nil
+}
+
+func (r *pacedRun) report(out sample) {
+	var produce, endToEnd []time.Duration
+	var longest time.Duration
+	over := 0
+	for k, acks := range r.acked {
+		for j, at := range acks {
+			if d := r.due(k + j*r.producers); d >= leadIn || r.lasting <= leadIn {
+				produce = append(produce, at-d)
+			}
+			if j > 0 {
+				gap := at - acks[j-1]
+				longest = max(longest, gap)
+				if gap > 50*time.Millisecond {
+					over++
+				}
+			}
+		}
+	}
+	for i, at := range r.seen {
+		if d := r.due(i); d >= leadIn || r.lasting <= leadIn {
+			endToEnd = append(endToEnd, at-d)
+		}
+	}
+	out.latencies("produce ", produce)
+	if r.consume {
+		out.latencies("end-to-end ", endToEnd)
+	}
+	out["longest gap ms"], out["gaps over 50 ms"] = longest.Seconds()*1000, float64(over)
+}
