@@ -54,9 +54,10 @@ type Coordinator struct {
 	kick    chan struct{}                    // work for the loop; capacity 1
 
 	mu       sync.Mutex
-	handed   []*shard // whose events wait for the loop
-	released bool     // nothing is coordinated any more
-	ended    bool     // the loop takes no more
+	handed   []*shard         // whose events wait for the loop
+	released bool             // nothing is coordinated any more
+	final    map[int32]*shard // what was, until it was released
+	ended    bool             // the loop takes no more
 	ctx      context.Context
 	wg       sync.WaitGroup
 
@@ -127,6 +128,9 @@ func (c *Coordinator) Release() {
 	c.mu.Lock()
 	c.released = true
 	all := *c.shards.Load()
+	if len(all) > 0 {
+		c.final = all
+	}
 	c.shards.Store(&map[int32]*shard{})
 	c.mu.Unlock()
 	for _, s := range all {

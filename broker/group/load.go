@@ -107,6 +107,10 @@ func (l *loader) one(r *record.Record) error {
 }
 
 func (c *Coordinator) topicExists(name string) bool {
-	_, ok := c.o.Meta.Image().Topic(name)
+	img := c.o.Meta.Image()
+	_, ok := img.Topic(name)
+	if !ok { // its offsets come back before it can be seen
+		_, ok = img.Restoring(name)
+	}
 	return ok
 }

@@ -170,6 +170,10 @@ func (m *Machine) request(r *Request) {
 		m.deleteGroup(r, body)
 	case *List:
 		m.list(r, body)
+	case allOffsets:
+		m.answer(r.Ticket, m.everyOffset())
+	case putOffsets:
+		m.put(r, body.offsets)
 	}
 }
 
@@ -401,7 +405,12 @@ func (m *Machine) stop(err protocol.ErrorCode) {
 			m.answerSync(mem, FailSync(err))
 		}
 	}
-	m.groups, m.timers = map[string]*group{}, newTimers()
+	left := map[string]*group{} // offsets can still be read, for the last snapshot
+	for id, g := range m.groups {
+		left[id] = newGroup(id, noTimestamp)
+		left[id].offsets = g.offsets
+	}
+	m.groups, m.timers = left, newTimers()
 }
 
 func (m *Machine) armSession(g *group, member string, after time.Duration) {

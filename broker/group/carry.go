@@ -1,0 +1,136 @@
+package group
+
+import (
+	"context"
+
+	"varve/metastore/metapb"
+	"varve/protocol"
+)
+
+// allOffsets asks for every offset of the partition. The answer is a []*metapb.GroupOffset.
+type allOffsets struct{}
+
+// putOffsets stores offsets that come from another cluster, whatever state their groups are in. The answer is a
+// protocol.ErrorCode.
+type putOffsets struct{ offsets []*metapb.GroupOffset }
+
+// Partitions is the number of partitions that offsets are spread over, 0 before the first group came.
+func (c *Coordinator) Partitions() int32 {
+	t, ok := c.o.Meta.Image().Topic(OffsetsTopic)
+	if !ok {
+		return 0
+	}
+	return int32(len(t.Partitions))
+}
+
+// Offsets returns all offsets that are stored in a partition, for the snapshot in the bucket. ok is false when the partition
+// is not coordinated here, or still being loaded. After Release it answers with what was stored until then.
+func (c *Coordinator) Offsets(ctx context.Context, partition int32) (out []*metapb.GroupOffset, ok bool) {
+	s := (*c.shards.Load())[partition]
+	if s == nil {
+		c.mu.Lock()
+		s = c.final[partition]
+		c.mu.Unlock()
+		return s.rest()
+	}
+	answer := make(chan []*metapb.GroupOffset, 1)
+	drive, err := s.post(&Request{Body: allOffsets{}, Ticket: &ticket{func(r any) { answer <- r.([]*metapb.GroupOffset) }}})
+	if err != protocol.None {
+		return s.rest()
+	}
+	if drive {
+		s.drive()
+	}
+	select {
+	case out = <-answer:
+		return out, true
+	case <-s.ctx.Done():
+		return s.rest()
+	case <-ctx.Done():
+		return nil, false
+	}
+}
+
+// rest returns the offsets of a shard that has stopped and that nobody drives any more.
+func (s *shard) rest() ([]*metapb.GroupOffset, bool) {
+	if s == nil {
+		return nil, false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.phase != stopped || s.running || s.machine == nil {
+		return nil, false
+	}
+	return s.machine.everyOffset(), true
+}
+
+// PutOffsets stores offsets of any groups, and returns once they are stored. The offsets topic is made if it is not there.
+//
+// Errors: CoordinatorNotAvailable, NotCoordinator for groups that another broker coordinates, those of an append, ctx's.
+func (c *Coordinator) PutOffsets(ctx context.Context, offsets []*metapb.GroupOffset) error {
+	byShard := map[*shard][]*metapb.GroupOffset{}
+	for _, o := range offsets {
+		if _, err := c.Locate(ctx, o.Group); err != protocol.None {
+			return err
+		}
+		s, err := c.shardOf(o.Group)
+		if s == nil {
+			return err
+		}
+		byShard[s] = append(byShard[s], o)
+	}
+	for s, some := range byShard {
+		answer := make(chan protocol.ErrorCode, 1)
+		drive, err := s.post(&Request{Body: putOffsets{some}, Ticket: &ticket{func(r any) { answer <- r.(protocol.ErrorCode) }}})
+		if err != protocol.None {
+			return err
+		}
+		if drive {
+			s.drive()
+		}
+		select {
+		case err = <-answer:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if err != protocol.None {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *Machine) everyOffset() (out []*metapb.GroupOffset) {
+	for _, g := range m.sorted() {
+		for _, p := range g.all() {
+			out = append(out, &metapb.GroupOffset{
+				Group: g.id, Topic: p.topic, Partition: p.partition, Offset: p.offset.at, LeaderEpoch: p.offset.leaderEpoch,
+				Metadata: p.offset.metadata, CommitMs: p.offset.commitMs,
+			})
+		}
+	}
+	return out
+}
+
+// put stores offsets as committed now: their age begins with the cluster that they come into.
+func (m *Machine) put(r *Request, offsets []*metapb.GroupOffset) {
+	if len(m.groups)+len(offsets) > maxGroupsPerPartition {
+		m.answer(r.Ticket, protocol.CoordinatorNotAvailable)
+		return
+	}
+	records := make([]Record, 0, len(offsets))
+	stored := make([]offset, 0, len(offsets))
+	for _, in := range offsets {
+		o := offset{at: in.Offset, leaderEpoch: in.LeaderEpoch, metadata: in.Metadata, commitMs: m.nowMs(), expireMs: noTimestamp}
+		stored = append(stored, o)
+		records = append(records, offsetRecord(in.Group, in.Topic, in.Partition, o))
+	}
+	m.write(records, func(err protocol.ErrorCode) {
+		if err == protocol.None {
+			for i, in := range offsets {
+				m.putOffset(in.Group, in.Topic, in.Partition, &stored[i])
+			}
+		}
+		m.answer(r.Ticket, err)
+	})
+}
