@@ -27,7 +27,8 @@ type Manager struct {
 	streams   *streams
 	giants    chan struct{} // held while a batch larger than maxReadBytes is read
 
-	wake chan struct{} // something was queued or a slot came free
+	wake   chan struct{} // something was queued or a slot came free
+	retain chan struct{} // retention has something to do at once
 
 	mu         sync.Mutex
 	ownerEpoch int64 // epoch of our owner object, 0 = not seen yet
@@ -104,7 +105,7 @@ func New(o Options) (*Manager, error) {
 		o: o, location: o.Location, ownerKey: ownerKey(o.Prefix, o.ClusterID),
 		mem: newMemory(o.ReadMemoryBytes, o.Now), cache: cache, indexFile: indexFile, indexes: newIndexCache(), fills: newFiller(),
 		streams: newStreams(o.Now), giants: make(chan struct{}, 1),
-		wake: make(chan struct{}, 1), parts: map[partKey]*part{}, tasks: map[*task]struct{}{},
+		wake: make(chan struct{}, 1), retain: make(chan struct{}, 1), parts: map[partKey]*part{}, tasks: map[*task]struct{}{},
 	}
 	m.mem.spill = m.spill
 	if o.Prefix != "" {
@@ -116,6 +117,9 @@ func New(o Options) (*Manager, error) {
 // Lead starts to settle p, or takes note of a new leadership over it.
 func (m *Manager) Lead(p Partition) {
 	k, name := partKey{p.TopicID(), p.Index()}, p.Topic()
+	if p.TierConfig().Left {
+		defer m.RetainSoon()
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if old := m.parts[k]; old != nil {
@@ -185,7 +189,7 @@ func (m *Manager) Run(ctx context.Context) error {
 			}
 		})
 	})
-	loops.Go(func() { m.every(ctx, m.o.TaskIntervalMs, func() { m.retainAll(ctx) }) })
+	loops.Go(func() { m.retainLoop(ctx) })
 	loops.Go(func() { m.every(ctx, m.o.TaskIntervalMs, func() { m.note(&m.gcErr, m.collect(ctx)) }) })
 	loops.Go(func() { m.every(ctx, m.o.JournalIntervalMs, func() { m.note(&m.journalErr, m.journalAll(ctx)) }) })
 	loops.Go(func() { m.scrub(ctx) })

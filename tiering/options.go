@@ -33,6 +33,7 @@ type TierConfig struct {
 	LocalRetentionMs    int64 // resolved: -2 is already replaced
 	LocalRetentionBytes int64
 	CopyDisable         bool // remote.log.copy.disable (KIP-950)
+	Left                bool // the topic was taken out of the tier: what remains of it there goes, and nothing else is done
 	UploadMaxLagMs      int64
 	Configs             map[string]string // overrides, written into footers
 }
