@@ -67,7 +67,7 @@ func (m *Manager) due(ctx context.Context, rows []metastore.RemoteSegment) (due 
 		if now < wait {
 			continue
 		}
-		if r.Location != m.location {
+		if !m.here(r.Location) {
 			if _, e := m.o.Store.Head(ctx, m.rowKey(r)); e != nil {
 				err = fmt.Errorf("tiering: delete segment %s%s: %w", r.ID, m.elsewhere(r), e)
 				continue

@@ -12,26 +12,30 @@ import (
 	"varve/metastore/metapb"
 )
 
-// Journal object, version 1. Integers are big-endian.
+// Journal object, version 2. Integers are big-endian.
 //
 //	 0  8  magic "VARVEJNL"
-//	 8  2  format version = 1
+//	 8  2  format version = 2
 //	10  2  reserved = 0
 //	12  4  number of entries, at least 1
 //	16  8  raft index of the first entry; the object's key holds it too
 //	24  8  raft index of the last entry
 //	32  4  bytes of the payload
-//	36  4  CRC32C of bytes 0..36 and of the payload
-//	40     payload: each entry as length uint32 and a metapb.JournalEntry
+//	36  4  CRC32C of the header without this field, and of the payload
+//	40  8  raft index through which earlier objects go, 0 when there are none
+//	48     payload: each entry as length uint32 and a metapb.JournalEntry
 //
-// Indexes rise strictly inside an object. Two objects may overlap when a
-// controller died between storing one and clearing the outbox and a log-start
-// move was coalesced meanwhile: an entry with an index already seen says the
-// same again and is skipped.
+// Version 1 lacks the field at 40: its payload begins there. Indexes rise strictly
+// inside an object. Two objects may overlap when a controller died between storing
+// one and clearing the outbox and a log-start move was coalesced meanwhile: an entry
+// with an index already seen says the same again and is skipped. An object that says
+// it follows a higher index than the one before it ends with tells of one that is
+// missing between them.
 const (
-	journalVersion     = 1
+	journalVersion     = 2
 	journalMagic       = "VARVEJNL"
-	journalHeaderBytes = 40
+	journalHeaderBytes = 48
+	journalHeaderV1    = 40
 
 	// maxJournalEntries and maxJournalBytes bound one object; one entry may exceed the latter.
 	maxJournalEntries = 10_000
@@ -41,8 +45,8 @@ const (
 )
 
 // EncodeJournal returns the journal object for entries, which are not empty and
-// in order of their indexes.
-func EncodeJournal(entries []*metapb.JournalEntry) ([]byte, error) {
+// in order of their indexes. prev is the last index of the objects before it.
+func EncodeJournal(prev uint64, entries []*metapb.JournalEntry) ([]byte, error) {
 	if len(entries) == 0 {
 		return nil, fmt.Errorf("tiering: a journal object needs an entry")
 	}
@@ -60,32 +64,54 @@ func EncodeJournal(entries []*metapb.JournalEntry) ([]byte, error) {
 	binary.BigEndian.PutUint64(b[16:], entries[0].Index)
 	binary.BigEndian.PutUint64(b[24:], entries[len(entries)-1].Index)
 	binary.BigEndian.PutUint32(b[32:], uint32(len(b)-journalHeaderBytes))
+	binary.BigEndian.PutUint64(b[40:], prev)
 	binary.BigEndian.PutUint32(b[36:], journalCRC(b))
 	return b, nil
 }
 
 func journalCRC(b []byte) uint32 {
-	return crc32.Update(crc32.Checksum(b[:36], castagnoli), castagnoli, b[journalHeaderBytes:])
+	return crc32.Update(crc32.Checksum(b[:36], castagnoli), castagnoli, b[40:])
+}
+
+// JournalObject is a journal object that was read and checked.
+type JournalObject struct {
+	Entries []*metapb.JournalEntry
+	Prev    uint64 // through which earlier objects go
+	Chained bool   // Prev is known: version 2
 }
 
 // DecodeJournal reads a journal object. Errors: *protocol.CorruptionError,
 // *FormatError.
-func DecodeJournal(b []byte) ([]*metapb.JournalEntry, error) {
+func DecodeJournal(b []byte) (o JournalObject, err error) {
 	const where = "journal object"
-	if len(b) < journalHeaderBytes || string(b[:8]) != journalMagic {
-		return nil, corrupt(where, "no header in %d bytes", len(b))
+	if len(b) < journalHeaderV1 || string(b[:8]) != journalMagic {
+		return o, corrupt(where, "no header in %d bytes", len(b))
 	}
-	if v := binary.BigEndian.Uint16(b[8:]); v != journalVersion {
-		return nil, &FormatError{fmt.Sprintf("version %d of a journal object", v)}
+	head := journalHeaderBytes
+	switch v := binary.BigEndian.Uint16(b[8:]); {
+	case v == 1:
+		head = journalHeaderV1
+	case v != journalVersion:
+		return o, &FormatError{fmt.Sprintf("version %d of a journal object", v)}
+	case len(b) < head:
+		return o, corrupt(where, "no header in %d bytes", len(b))
+	default:
+		o.Prev, o.Chained = binary.BigEndian.Uint64(b[40:]), true
 	}
-	if n := binary.BigEndian.Uint32(b[32:]); int64(n) != int64(len(b)-journalHeaderBytes) {
-		return nil, corrupt(where, "payload of %d bytes, header says %d", len(b)-journalHeaderBytes, n)
+	if n := binary.BigEndian.Uint32(b[32:]); int64(n) != int64(len(b)-head) {
+		return o, corrupt(where, "payload of %d bytes, header says %d", len(b)-head, n)
 	}
 	if journalCRC(b) != binary.BigEndian.Uint32(b[36:]) {
-		return nil, corrupt(where, "CRC32C")
+		return o, corrupt(where, "CRC32C")
 	}
+	o.Entries, err = decodeEntries(where, b, b[head:])
+	return o, err
+}
+
+// decodeEntries reads the payload p of the object b.
+func decodeEntries(where string, b, p []byte) ([]*metapb.JournalEntry, error) {
 	var entries []*metapb.JournalEntry
-	for p := b[journalHeaderBytes:]; len(p) > 0; {
+	for len(p) > 0 {
 		if len(p) < 4 || int64(binary.BigEndian.Uint32(p)) > int64(len(p)-4) {
 			return nil, corrupt(where, "entry %d cut short", len(entries))
 		}

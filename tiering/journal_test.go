@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"os"
 	"slices"
 	"testing"
 
@@ -28,27 +29,33 @@ func testEntries(first uint64, n int) (out []*metapb.JournalEntry) {
 
 func TestJournalGolden(t *testing.T) {
 	entries := testEntries(1000, 3)
-	b, err := EncodeJournal(entries)
+	b, err := EncodeJournal(7, entries)
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "journal-v1.jnl", b)
-	got, err := DecodeJournal(b)
-	if err != nil || len(got) != 3 {
-		t.Fatalf("%d entries: %v", len(got), err)
+	golden(t, "journal-v2.jnl", b)
+	v1, err := os.ReadFile("testdata/journal-v1.jnl")
+	if err != nil {
+		t.Fatal(err)
 	}
-	for i := range got {
-		if !proto.Equal(got[i], entries[i]) {
-			t.Fatalf("entry %d differs", i)
+	for version, raw := range map[int][]byte{1: v1, 2: b} {
+		got, err := DecodeJournal(raw)
+		if err != nil || len(got.Entries) != 3 || got.Chained != (version == 2) || got.Chained && got.Prev != 7 {
+			t.Fatalf("version %d: %d entries after %d: %v", version, len(got.Entries), got.Prev, err)
+		}
+		for i := range got.Entries {
+			if !proto.Equal(got.Entries[i], entries[i]) {
+				t.Fatalf("version %d: entry %d differs", version, i)
+			}
 		}
 	}
-	if _, err := EncodeJournal(nil); err == nil {
+	if _, err := EncodeJournal(0, nil); err == nil {
 		t.Fatal("an empty object was made")
 	}
 }
 
 func TestJournalDamage(t *testing.T) {
-	good, err := EncodeJournal(testEntries(1000, 2))
+	good, err := EncodeJournal(7, testEntries(1000, 2))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,14 +73,14 @@ func TestJournalDamage(t *testing.T) {
 	}
 	backwards := testEntries(1000, 2)
 	backwards[0], backwards[1] = backwards[1], backwards[0]
-	b, _ := EncodeJournal(backwards)
+	b, _ := EncodeJournal(7, backwards)
 	if _, err := DecodeJournal(b); err == nil {
 		t.Fatal("entries out of order were read")
 	}
 }
 
 func FuzzDecodeJournal(f *testing.F) {
-	good, _ := EncodeJournal(testEntries(1, 2))
+	good, _ := EncodeJournal(7, testEntries(1, 2))
 	f.Add(good[journalHeaderBytes:], uint32(2), true)
 	f.Add(good, uint32(0), false)
 	f.Fuzz(func(t *testing.T, b []byte, count uint32, seal bool) {
@@ -117,7 +124,7 @@ func TestJournalWritesInOrder(t *testing.T) {
 		t.Fatalf("left %d, through %d: %v", len(meta.outbox), meta.journaled, err)
 	}
 	raw, err := m.getAll(ctx, journalKey("p", "c", 10), 1<<20, "")
-	if got, derr := DecodeJournal(raw); err != nil || derr != nil || len(got) != 5 {
+	if got, derr := DecodeJournal(raw); err != nil || derr != nil || len(got.Entries) != 5 {
 		t.Fatalf("%v %v", err, derr)
 	}
 	puts := store.Calls(objstore.VerbPut)
@@ -149,7 +156,7 @@ func TestJournalMeetsItsOwn(t *testing.T) {
 		t.Fatal("own object taken for a fork")
 	}
 	raw, _ := m.getAll(ctx, journalKey("p", "c", 30), 1<<20, "")
-	if got, err := DecodeJournal(raw); err != nil || len(got) != 2 {
+	if got, err := DecodeJournal(raw); err != nil || len(got.Entries) != 2 || got.Prev != 16 {
 		t.Fatalf("second object: %v", err)
 	}
 }
@@ -160,10 +167,10 @@ func TestJournalFork(t *testing.T) {
 		"other entry": func() []byte {
 			e := testEntries(10, 2)
 			e[1].TimeMs++
-			b, _ := EncodeJournal(e)
+			b, _ := EncodeJournal(7, e)
 			return b
 		},
-		"entry missing": func() []byte { b, _ := EncodeJournal(slices.Delete(testEntries(10, 3), 1, 2)); return b },
+		"entry missing": func() []byte { b, _ := EncodeJournal(7, slices.Delete(testEntries(10, 3), 1, 2)); return b },
 		"garbage":       func() []byte { return []byte("garbage") },
 	} {
 		t.Run(name, func(t *testing.T) {

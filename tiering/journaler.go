@@ -43,7 +43,7 @@ func (m *Manager) journalOne(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	entries = fitJournal(entries)
-	body, err := EncodeJournal(entries)
+	body, err := EncodeJournal(m.o.Meta.JournaledThrough(), entries)
 	if err != nil {
 		return false, err
 	}
@@ -90,10 +90,11 @@ func (m *Manager) journalStands(ctx context.Context, key string, outbox []*metap
 	if err != nil {
 		return 0, err
 	}
-	stored, err := DecodeJournal(raw)
+	object, err := DecodeJournal(raw)
 	if err != nil {
 		return 0, m.forked(key, err.Error())
 	}
+	stored := object.Entries
 	byIndex := make(map[uint64]*metapb.JournalEntry, len(stored))
 	for _, e := range stored {
 		byIndex[e.Index] = e

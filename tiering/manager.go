@@ -102,15 +102,12 @@ func New(o Options) (*Manager, error) {
 		return nil, err
 	}
 	m := &Manager{
-		o: o, location: o.Location, ownerKey: ownerKey(o.Prefix, o.ClusterID),
+		o: o, location: locationOf(o.Location, o.Prefix, ""), ownerKey: ownerKey(o.Prefix, o.ClusterID),
 		mem: newMemory(o.ReadMemoryBytes, o.Now), cache: cache, indexFile: indexFile, indexes: newIndexCache(), fills: newFiller(),
 		streams: newStreams(o.Now), giants: make(chan struct{}, 1),
 		wake: make(chan struct{}, 1), retain: make(chan struct{}, 1), parts: map[partKey]*part{}, tasks: map[*task]struct{}{},
 	}
 	m.mem.spill = m.spill
-	if o.Prefix != "" {
-		m.location += "#" + o.Prefix
-	}
 	return m, nil
 }
 

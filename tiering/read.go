@@ -3,7 +3,6 @@ package tiering
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"varve/metastore"
 	"varve/protocol"
@@ -108,24 +107,6 @@ func (m *Manager) notThere(topicID protocol.UUID, partition int32, off int64) er
 		return protocol.Errorf(protocol.KafkaStorageError, "no segment claims offset %d, although the tier holds [%d, %d)", off, st.LogStart, st.End)
 	}
 	return protocol.Errorf(protocol.OffsetOutOfRange, "offset %d is outside of the tier's [%d, %d)", off, st.LogStart, st.End)
-}
-
-// rowKey is the key of a segment's object.
-func (m *Manager) rowKey(s metastore.RemoteSegment) string {
-	return SegmentKey{
-		Prefix: m.o.Prefix, ClusterID: m.o.ClusterID, TopicID: s.TopicID, Partition: s.Partition, Base: s.Base, Next: s.Next,
-		MaxTimestamp: s.MaxTimestamp, LeaderEpoch: s.LeaderEpoch, Generation: s.Generation, ID: s.ID,
-	}.String()
-}
-
-// elsewhere is a hint for errors: the segment was written to another store than
-// the one configured now. That alone is no error: a folder may have moved, an
-// endpoint may have a new name, and a key names one object wherever it is.
-func (m *Manager) elsewhere(s metastore.RemoteSegment) string {
-	if s.Location == m.location {
-		return ""
-	}
-	return fmt.Sprintf(": it was written to %s, but varve.tier.url is now %s", s.Location, m.location)
 }
 
 // alarm tells of corruption; other errors are not its business.

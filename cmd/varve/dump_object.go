@@ -169,11 +169,11 @@ func (d *dumper) journal(src source) error {
 	if i := len(data) - fileTrailerBytes; i > 0 && bytes.HasPrefix(data[i:], []byte(fileTrailerMagic)) {
 		data = data[:i]
 	}
-	entries, err := tiering.DecodeJournal(data)
+	object, err := tiering.DecodeJournal(data)
 	if err != nil {
 		return d.corrupted(err)
 	}
-	for _, e := range entries {
+	for _, e := range object.Entries {
 		var kinds []string
 		for _, r := range e.Records {
 			if field := r.ProtoReflect().WhichOneof(r.ProtoReflect().Descriptor().Oneofs().Get(0)); field != nil {
@@ -182,6 +182,6 @@ func (d *dumper) journal(src source) error {
 		}
 		d.print("index %d %s %s\n", e.Index, timestamp(e.TimeMs), strings.Join(kinds, " "))
 	}
-	d.print("%d entries\n", len(entries))
+	d.print("%d entries\n", len(object.Entries))
 	return nil
 }
