@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -44,12 +45,27 @@ func (m *Manager) load(ctx context.Context) error {
 		if t, ok := img.TopicByID(id); ok {
 			overrides = t.Configs
 		}
-		conf, err := m.conf.Topic(overrides)
+		conf, err := m.topicConf(overrides)
 		if err != nil {
 			conf, _ = m.conf.Topic(nil)
 		}
 		return m.logConfig(conf)
 	})
+}
+
+// topicConf is the topic's effective config. That of a tiered topic cannot be had on a broker without a tier: here it is as
+// if there were one, and elect decides what becomes of it.
+func (m *Manager) topicConf(overrides map[string]string) (config.Topic, error) {
+	conf, err := m.conf.Topic(overrides)
+	if err == nil || m.tier != nil || !strings.EqualFold(strings.TrimSpace(overrides[remoteStorageKey]), "true") {
+		return conf, err
+	}
+	without := maps.Clone(overrides)
+	without[remoteStorageKey] = "false"
+	if conf, err = m.conf.Topic(without); err == nil {
+		conf.RemoteStorage = true
+	}
+	return conf, err
 }
 
 // logConfig is the part of a topic's config that its logs follow.
@@ -227,7 +243,7 @@ func (p *partition) setRole(r *role) {
 	p.m.turns.changed()
 	p.roleMu.Unlock()
 	same := old.leads() && r.leads() && old.leaderEpoch == r.leaderEpoch
-	if old.leads() && old.tiered && !(same && r.tiered) {
+	if old.leads() && old.settles() && !(same && r.tiered == old.tiered && r.leaves == old.leaves) {
 		p.m.tier.Unlead(p.id, p.index)
 	}
 	if !same {
@@ -295,7 +311,7 @@ func (p *partition) nextRole(t target) *role {
 	r := *p.role.Load()
 	r.leader, r.leaderEpoch, r.partitionEpoch = t.part.Leader, t.part.LeaderEpoch, t.part.PartitionEpoch
 	r.replicas, r.isr = t.part.Replicas, t.part.ISR
-	conf, err := p.m.conf.Topic(t.configs)
+	conf, err := p.m.topicConf(t.configs)
 	if err != nil {
 		// Only a config that a newer version allowed can do that: the last good one stays.
 		p.m.events.Emit(PartitionFailed{Topic: p.topic, Partition: p.index, Doing: "configure", Err: err})
@@ -306,7 +322,12 @@ func (p *partition) nextRole(t target) *role {
 	} else {
 		r.conf, r.configs = conf, t.configs
 	}
-	r.tiered = r.conf.RemoteStorage && p.m.tier != nil && !p.count.internal
+	tier := p.m.tier != nil && !p.count.internal
+	_, said := r.configs[remoteStorageKey]
+	r.tiered, r.leaves = r.conf.RemoteStorage && tier, !r.conf.RemoteStorage && tier && said
+	if r.state == StateOffline && r.retry {
+		r.state, r.retry = StateElecting, false
+	}
 	return &r
 }
 

@@ -373,15 +373,15 @@ func TestConfigsAreFollowed(t *testing.T) {
 	n, b := newNode(t, nodeOptions{tier: tier})
 	id := b.topic("a", 1, []int32{self}, "remote.storage.enable", "false")
 	n.awaitState("a", 0, StateLeader)
-	if tier.leads(id, 0) != nil {
-		t.Fatal("settled although not tiered")
+	if led := tier.leads(id, 0); led == nil || !led.TierConfig().Left {
+		t.Fatal("the tier does not know that it is to let go of whatever it has")
 	}
 	b.configs(id, "max.message.bytes", "100")
 	await(t, "max.message.bytes", func() bool {
 		return n.produce("a", 0, AcksAll, batchOf(string(make([]byte, 200)))).Err == protocol.MessageTooLarge
 	})
 	b.configs(id, "remote.storage.enable", "true")
-	await(t, "the tier", func() bool { return tier.leads(id, 0) != nil })
+	await(t, "the tier", func() bool { led := tier.leads(id, 0); return led != nil && !led.TierConfig().Left })
 	b.configs(id, "local.retention.ms", "1234")
 	led := tier.leads(id, 0)
 	await(t, "local retention", func() bool { return led.TierConfig().LocalRetentionMs == 1234 })

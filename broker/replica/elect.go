@@ -25,7 +25,7 @@ func (p *partition) stayLeader(r, was *role) {
 	p.advance(r)
 	p.roleMu.RUnlock()
 	p.settle(false, before)
-	if r.tiered && !was.tiered {
+	if r.settles() && (r.tiered != was.tiered || r.leaves != was.leaves) {
 		p.m.tier.Lead(&led{p: p, log: r.log, epoch: r.leaderEpoch})
 	}
 }
@@ -36,11 +36,22 @@ func (p *partition) stayLeader(r, was *role) {
 func (p *partition) elect(r *role) {
 	r.state, r.problem = StateElecting, ""
 	p.setRole(r)
-	if !r.conf.RemoteStorage || p.count.internal {
+	if _, said := r.configs[remoteStorageKey]; p.count.internal || !r.conf.RemoteStorage && !said {
 		p.startEpoch(r, 0, false)
 		return
 	}
 	st, err := p.m.meta.Tier(p.id, p.index)
+	if err == nil {
+		err = startAboveSettled(r.log, st)
+	}
+	if !r.conf.RemoteStorage {
+		if err != nil {
+			p.fail(r, "elect", err)
+			return
+		}
+		p.startEpoch(r, 0, false)
+		return
+	}
 	if p.m.tier == nil {
 		p.electWithoutTier(r, st, err)
 		return
@@ -60,6 +71,19 @@ func (p *partition) elect(r *role) {
 	p.m.wg.Go(func() { p.electFromTier() })
 }
 
+// remoteStorageKey is the override that says whether a topic is tiered. It is there once a topic has been, or has left.
+const remoteStorageKey = "remote.storage.enable"
+
+// startAboveSettled lets an empty log of a topic that has left the tier begin where the tier once ended: offsets that settled
+// are not given to other records, although theirs are gone.
+func startAboveSettled(log *commitlog.Log, st metastore.TierState) error {
+	floor := max(st.Settled, st.LogStart)
+	if st.Count > 0 || log.LocalStart() < log.End() || log.End() >= floor {
+		return nil
+	}
+	return log.StartFromTier(floor, floor, nil, nil)
+}
+
 // electWithoutTier leads a topic that is to be tiered on a broker without a tier: while nothing has settled it is like any
 // other. What has settled is not to be forgotten because a line of the configuration is: the partition is not served.
 func (p *partition) electWithoutTier(r *role, st metastore.TierState, err error) {
@@ -67,6 +91,7 @@ func (p *partition) electWithoutTier(r *role, st metastore.TierState, err error)
 		err = protocol.Errorf(protocol.KafkaStorageError, "offsets %d to %d are in a tier: set varve.tier.url to where it is", st.LogStart, st.End-1)
 	}
 	if err != nil {
+		r.retry = true // it may be told to leave the tier
 		p.fail(r, "elect", err)
 		return
 	}
@@ -87,14 +112,13 @@ func tierAgrees(log *commitlog.Log, st metastore.TierState) bool {
 	return !differs
 }
 
-// takeLogStart makes the metastore's log start the log's. A higher one of the log counts only where offsets between the
-// tier's end and the local start are gone, as after a time without the tier: else its checkpoint was lost, and the records
-// from the metastore's log start on are in the tier.
+// takeLogStart makes the metastore's log start the log's. A higher one of the log counts unless it is the local start and what
+// lies below is in the tier: then its checkpoint was lost.
 func takeLogStart(log *commitlog.Log, st metastore.TierState) error {
 	switch have := log.LogStart(); {
 	case st.LogStart > have:
 		return log.SetLogStart(st.LogStart)
-	case st.LogStart < have && log.LocalStart() <= st.End:
+	case st.LogStart < have && have == log.LocalStart() && have <= st.End:
 		return log.LowerLogStart(st.LogStart)
 	}
 	return nil
@@ -184,7 +208,7 @@ func (p *partition) startEpoch(r *role, settled int64, fromTier bool) {
 	p.advance(r)
 	p.roleMu.RUnlock()
 	p.settle(false, -1)
-	if r.tiered {
+	if r.settles() {
 		p.m.tier.Lead(&led{p: p, log: r.log, epoch: r.leaderEpoch})
 	}
 	p.m.events.Emit(LeaderStarted{

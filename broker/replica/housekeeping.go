@@ -10,6 +10,9 @@ import (
 // maxRollCheckInterval is the longest time between two looks at segments that age.
 const maxRollCheckInterval = 30 * time.Second
 
+// localStartDeadline bounds one command to the metastore.
+const localStartDeadline = 10 * time.Second
+
 // housekeep rolls segments by age and deletes by retention, for all partitions in turn, until ctx ends.
 func (m *Manager) housekeep(ctx context.Context) {
 	retentionEvery := m.conf.Duration("log.retention.check.interval.ms")
@@ -59,12 +62,30 @@ func (p *partition) tidy(now time.Time, retain bool) {
 	if err == nil && rolled && r.leads() && r.tiered {
 		p.lookAtSegment(r)
 	}
+	if err == nil && !r.tiered {
+		err = p.startLocally(r)
+	}
 	if err == nil && retain && !r.tiered {
 		err = p.retain(r, now)
 	}
 	if err != nil {
 		p.m.events.Emit(PartitionFailed{Topic: p.topic, Partition: p.index, Doing: "retention", Err: err})
 	}
+}
+
+// startLocally moves log start to the first local offset of a topic that has left the tier on a broker without one; with a
+// tier that is the tier's, which has objects to delete too.
+func (p *partition) startLocally(r *role) error {
+	start := r.log.LocalStart()
+	if r.log.LogStart() >= start || !r.leads() || p.m.tier != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(p.m.runCtx, localStartDeadline)
+	defer cancel()
+	if err := p.m.meta.AdvanceLogStart(ctx, p.id, p.index, r.leaderEpoch, start); err != nil {
+		return err
+	}
+	return p.raiseLogStart(r.leaderEpoch, start)
 }
 
 // retain deletes what is past retention from a log that is not tiered: whole segments, oldest first, below the high

@@ -53,11 +53,16 @@ type role struct {
 	conf           config.Topic
 	configs        map[string]string // overrides, for the tier's footers
 	tiered         bool
+	leaves         bool   // the topic says that it is not tiered: what it may have in the tier goes
+	retry          bool   // offline for a reason that may pass: housekeeping and new targets try again
 	gone           bool   // the topic or this replica was removed
 	problem        string // why it is not served
 }
 
 func (r *role) leads() bool { return r.state == StateLeader }
+
+// settles says whether the tier looks after the replica while it leads.
+func (r *role) settles() bool { return r.tiered || r.leaves }
 
 // minISR is min.insync.replicas as far as the partition has replicas at all (Partition.effectiveMinIsr).
 func (r *role) minISR() int { return min(int(r.conf.MinInsyncReplicas), len(r.replicas)) }
