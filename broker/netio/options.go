@@ -73,10 +73,12 @@ const (
 	maxExemptFrameBytes          = 1 << 20
 	minWriteProgressBytes        = 64 << 10
 	frameGrowFactor              = 4
-	coalesceBytes                = 64 << 10
+	coalesceBytes                = 256 << 10
+	maxCopiedMemoryBytes         = 32 << 10
 	maxHeldReplies               = 32
 	maxMergedReplyBytes          = 2 << 10
-	maxPreadBehindHeaderBytes    = 32 << 10
+	maxPreadBehindHeaderBytes    = 128 << 10
+	sendfileEdgeBytes            = 64 << 10
 	maxSendfileBytes             = 1 << 20
 	copyBytes                    = 256 << 10
 	maxMemoryWriteBytes          = 256 << 10
