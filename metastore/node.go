@@ -42,12 +42,14 @@ const (
 func openPebble(f *folder, name string, log storageLog) (*handle, error) {
 	cache := pebble.NewCache(cacheBytes)
 	defer cache.Unref()
-	db, err := pebble.Open(f.path(name), &pebble.Options{
+	opts := &pebble.Options{
 		FS: f.fs, Cache: cache, MemTableSize: memTableBytes, MaxOpenFiles: maxOpenTables, DisableWAL: true,
 		FormatMajorVersion: pebble.FormatTableFormatV6, Logger: log,
-		CompactionConcurrencyRange: func() (int, int) { return 1, 1 },
+		CompactionConcurrencyRange: func() (int, int) { return compactionsMax, compactionsMax },
 		EventListener:              &pebble.EventListener{BackgroundError: func(err error) { log.Errorf("background: %v", err) }},
-	})
+	}
+	opts.Experimental.CompactionScheduler = new(compactions)
+	db, err := pebble.Open(f.path(name), opts)
 	if err != nil {
 		if errors.Is(err, pebble.ErrCorruption) {
 			err = errors.Join(&protocol.CorruptionError{Where: f.path(name), What: err.Error()}, err)
