@@ -44,15 +44,17 @@
 // the new one, and leftovers that the first Put of the next process removes. The
 // network drivers abort a multipart upload that failed; when the process dies
 // first, or the store is gone, the parts stay in the bucket and are billed. List does
-// not show them, list-multipart-uploads does, and the bucket's lifecycle rule
-// AbortIncompleteMultipartUpload removes them (one day is enough).
+// not show them; AbortUploads ends them, and so does the bucket's lifecycle rule
+// AbortIncompleteMultipartUpload (one day is enough).
 //
 // # On the wire
 //
 // Both SDKs run without their own retries, checksums, part buffers and worker pools. A
 // body is sent with UNSIGNED-PAYLOAD, over plain HTTP too, and with its CRC32C in front,
 // which is signed with the headers: the server checks what arrives, and what it reports
-// is compared. Parts are sections of the source, a few in flight at a time.
+// is compared. Parts are sections of the source, a few in flight at a time; one that fails
+// or does not move is sent again by itself, and when the answer to a completion is lost
+// the object tells whether it was made.
 //
 // # Non-goals
 //

@@ -18,11 +18,11 @@ import (
 // minioStore is a Store over minio-go's Core, the layer without part buffers, worker
 // pools and client-side hashing.
 type minioStore struct {
-	url       URL
-	core      *minio.Core
-	creds     *credentials.Credentials
-	sse       encrypt.ServerSide
-	partBytes int64
+	url    URL
+	core   *minio.Core
+	creds  *credentials.Credentials
+	sse    encrypt.ServerSide
+	policy uploadPolicy
 }
 
 func newMinio(u URL, o OpenOptions) (Store, error) {
@@ -30,7 +30,7 @@ func newMinio(u URL, o OpenOptions) (Store, error) {
 	if err != nil {
 		return nil, &URLError{"the endpoint is not a URL", "write endpoint=http://host:port"}
 	}
-	s := &minioStore{url: u, partBytes: partSize(o), creds: credentials.New(&rotating{chain: credentials.Chain{
+	s := &minioStore{url: u, policy: newUploadPolicy(o), creds: credentials.New(&rotating{chain: credentials.Chain{
 		Providers: []credentials.Provider{
 			&credentials.EnvAWS{}, &credentials.EnvMinio{}, &credentials.FileAWSCredentials{},
 			&credentials.FileMinioClient{}, &credentials.IAM{},
@@ -109,7 +109,7 @@ func (s *minioStore) Put(ctx context.Context, key string, body Body, opt PutOpti
 	if err := checkPut(key, body, opt); err != nil {
 		return ObjectInfo{}, err
 	}
-	return upload(ctx, s, key, body, opt, s.partBytes)
+	return upload(ctx, s, key, body, opt, s.policy)
 }
 
 const crcHeader = "X-Amz-Checksum-Crc32c"
@@ -166,6 +166,25 @@ func (s *minioStore) completeUpload(ctx context.Context, key, id string, parts [
 
 func (s *minioStore) abortUpload(ctx context.Context, key, id string) error {
 	return s.err(ctx, VerbPut, key, false, s.core.AbortMultipartUpload(ctx, s.url.Bucket, key, id))
+}
+
+func (s *minioStore) listUploads(ctx context.Context, prefix string, fn func(key, id string, began time.Time) bool) error {
+	keyMarker, idMarker := "", ""
+	for {
+		out, err := s.core.ListMultipartUploads(ctx, s.url.Bucket, prefix, keyMarker, idMarker, "", maxListPage)
+		if err != nil {
+			return s.err(ctx, VerbList, prefix, false, err)
+		}
+		for _, u := range out.Uploads {
+			if !fn(u.Key, u.UploadID, u.Initiated) {
+				return nil
+			}
+		}
+		if !out.IsTruncated || out.NextKeyMarker == "" {
+			return nil
+		}
+		keyMarker, idMarker = out.NextKeyMarker, out.NextUploadIDMarker
+	}
 }
 
 // Get implements Store.

@@ -53,7 +53,8 @@ type retrying struct {
 }
 
 // WithRetry wraps s so that calls which failed with a *RetryableError are made
-// again. It is the one place that retries: the SDKs' own retries are off. A Get is
+// again. It is the one place that retries, but for the parts of an upload, which the
+// driver repeats one by one: the SDKs' own retries are off. A Get is
 // retried until its body is there; an error while the body is read is the
 // caller's, who alone knows what he has used of it. A conditional Put may meet its
 // own first success and answer ErrPrecondition: read the object and compare.
@@ -61,18 +62,21 @@ func WithRetry(s Store, p RetryPolicy) Store { return &retrying{Store: s, p: p.w
 
 func (s *retrying) unwrap() Store { return s.Store }
 
-func (s *retrying) do(ctx context.Context, fn func() error) error {
+func (s *retrying) do(ctx context.Context, fn func() error) error { return s.p.do(ctx, fn) }
+
+// do calls fn until it succeeds, fails for good, or the policy says that it is enough.
+func (p RetryPolicy) do(ctx context.Context, fn func() error) error {
 	start := time.Now()
 	for attempt := 1; ; attempt++ {
 		err := fn()
-		if err == nil || !IsRetryable(err) || ctx.Err() != nil {
+		if err == nil || !IsRetryable(err) || isSpent(err) || ctx.Err() != nil {
 			return err
 		}
-		if attempt >= s.p.MaxAttempts {
+		if attempt >= p.MaxAttempts {
 			return fmt.Errorf("after %d attempts: %w", attempt, err)
 		}
-		wait := s.p.backoff(attempt+1, IsThrottled(err))
-		if time.Since(start)+wait > s.p.Total {
+		wait := p.backoff(attempt+1, IsThrottled(err))
+		if time.Since(start)+wait > p.Total {
 			return fmt.Errorf("after %d attempts in %v: %w", attempt, time.Since(start).Round(time.Millisecond), err)
 		}
 		// An answer now is worth more than "deadline exceeded" later.

@@ -24,10 +24,10 @@ import (
 
 // s3Store is a Store over aws-sdk-go-v2's plain client.
 type s3Store struct {
-	url       URL
-	client    *s3.Client
-	creds     *aws.CredentialsCache
-	partBytes int64
+	url    URL
+	client *s3.Client
+	creds  *aws.CredentialsCache
+	policy uploadPolicy
 }
 
 const (
@@ -48,7 +48,7 @@ func newS3(ctx context.Context, u URL, o OpenOptions) (Store, error) {
 		return nil, fmt.Errorf("s3: AWS configuration: %w", err)
 	}
 	creds := aws.NewCredentialsCache(&chainCredentials{load: load})
-	s := &s3Store{url: u, creds: creds, partBytes: partSize(o)}
+	s := &s3Store{url: u, creds: creds, policy: newUploadPolicy(o)}
 	s.client = s3.NewFromConfig(cfg, func(opt *s3.Options) {
 		opt.HTTPClient = &http.Client{Transport: newWire(), CheckRedirect: noRedirects}
 		opt.Credentials = creds
@@ -71,13 +71,6 @@ func newS3(ctx context.Context, u URL, o OpenOptions) (Store, error) {
 		return nil, &URLError{"the region is not known", "add ?region=R or set AWS_REGION"}
 	}
 	return s, nil
-}
-
-func partSize(o OpenOptions) int64 {
-	if o.PartBytes <= 0 {
-		return defaultPartBytes
-	}
-	return max(o.PartBytes, minPartBytes)
 }
 
 // noRedirects: a redirect names another region, which the signature does not fit.
@@ -165,7 +158,7 @@ func (s *s3Store) Put(ctx context.Context, key string, body Body, opt PutOptions
 	if err := checkPut(key, body, opt); err != nil {
 		return ObjectInfo{}, err
 	}
-	return upload(ctx, s, key, body, opt, s.partBytes)
+	return upload(ctx, s, key, body, opt, s.policy)
 }
 
 func (s *s3Store) putWhole(ctx context.Context, key string, r *io.SectionReader, crc uint32, opt PutOptions) (string, error) {
@@ -257,6 +250,25 @@ func (s *s3Store) completeUpload(ctx context.Context, key, id string, parts []pa
 func (s *s3Store) abortUpload(ctx context.Context, key, id string) error {
 	_, err := s.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: &s.url.Bucket, Key: &key, UploadId: &id})
 	return s.err(ctx, VerbPut, key, false, err)
+}
+
+func (s *s3Store) listUploads(ctx context.Context, prefix string, fn func(key, id string, began time.Time) bool) error {
+	in := &s3.ListMultipartUploadsInput{Bucket: &s.url.Bucket, Prefix: &prefix, MaxUploads: aws.Int32(maxListPage)}
+	for {
+		out, err := s.client.ListMultipartUploads(ctx, in)
+		if err != nil {
+			return s.err(ctx, VerbList, prefix, false, err)
+		}
+		for _, u := range out.Uploads {
+			if !fn(aws.ToString(u.Key), aws.ToString(u.UploadId), aws.ToTime(u.Initiated)) {
+				return nil
+			}
+		}
+		if !aws.ToBool(out.IsTruncated) || aws.ToString(out.NextKeyMarker) == "" {
+			return nil
+		}
+		in.KeyMarker, in.UploadIdMarker = out.NextKeyMarker, out.NextUploadIdMarker
+	}
 }
 
 // Get implements Store.

@@ -48,6 +48,9 @@ func (w wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.t.RoundTrip(r)
 }
 
+// errNoSuchUpload: an upload in parts was completed or aborted; the next Put starts afresh.
+var errNoSuchUpload = errors.New("no such upload")
+
 // answer is an error answer of an S3 server, as either SDK tells it.
 type answer struct {
 	verb        Verb
@@ -77,9 +80,9 @@ var (
 	throttleCodes = set("SlowDown", "SlowDownRead", "SlowDownWrite", "ServiceUnavailable", "Throttling", "ThrottlingException",
 		"RequestLimitExceeded", "TooManyRequests", "RequestThrottled", "BandwidthLimitExceeded")
 	// BadDigest and its kin: the CRC is checked against the body before it is sent, so
-	// the wire spoilt it. NoSuchUpload: somebody aborted the upload; the next Put starts afresh.
+	// the wire spoilt it.
 	passingCodes = set("InternalError", "RequestTimeout", "BadDigest", "XAmzContentChecksumMismatch", "InvalidDigest",
-		"IncompleteBody", "NoSuchUpload", "OperationAborted", "ConditionalRequestConflict")
+		"IncompleteBody", "OperationAborted", "ConditionalRequestConflict")
 	forbiddenCodes = set("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken",
 		"RequestTimeTooSkewed", "AllAccessDisabled", "AccountProblem", "NotSignedUp", "InvalidSecurity", "ExpiredTokenException")
 	// Servers without multi-delete (Google's), or with one that wants other headers.
@@ -103,6 +106,8 @@ func (a answer) err() error {
 		return fmt.Errorf("%w: %q: create it or correct the tier URL (%v)", ErrBucketMissing, a.bucket, a)
 	case throttleCodes[a.code] || a.status == http.StatusTooManyRequests || a.status == http.StatusServiceUnavailable:
 		return &RetryableError{Throttled: true, Err: errors.New(a.String())}
+	case a.code == "NoSuchUpload":
+		return &RetryableError{Err: fmt.Errorf("%w: %v", errNoSuchUpload, a)}
 	case passingCodes[a.code]:
 		return &RetryableError{Err: errors.New(a.String())}
 	case forbiddenCodes[a.code] || a.status == http.StatusForbidden || a.status == http.StatusUnauthorized:
