@@ -36,9 +36,9 @@ func ParseHeader(frame []byte) (h Header, body []byte, err error) {
 	n := int(int16(binary.BigEndian.Uint16(rest)))
 	rest = rest[2:]
 	switch {
-	case n == -1:
+	case n < 0: // Kafka writes -1 and takes any
 		h.ClientIDNull = true
-	case n < 0 || n > len(rest):
+	case n > len(rest):
 		return h, nil, Errorf(InvalidRequest, "client id of %d bytes in a header with %d left", n, len(rest))
 	default:
 		h.ClientID, rest = string(rest[:n]), rest[n:]

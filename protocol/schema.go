@@ -220,13 +220,13 @@ func (w *walker) length(nullable, wide bool) (n int, ok bool) {
 	var v int64
 	switch {
 	case w.flexible:
-		v = int64(w.uvarint()) - 1
+		v = int64(int32(w.uvarint()) - 1)
 	case wide:
 		v = int64(int32(binary.BigEndian.Uint32(w.fixed(4))))
 	default:
 		v = int64(int16(binary.BigEndian.Uint16(w.fixed(2))))
 	}
-	if v == -1 && nullable {
+	if v < 0 && nullable { // Kafka writes -1 and takes any
 		return 0, false
 	}
 	if v < 0 || v > int64(len(w.src)) {

@@ -18,7 +18,7 @@ import (
 // asked for earlier, and others below 0, they are UnsupportedVersion. Isolation
 // counts from version 2, leader epochs from 4. OffsetNotAvailable is told from
 // version 5, LeaderNotAvailable before. A partition that is named twice is
-// InvalidRequest. Version 10 brings a timeout, which bounds what has to be
+// InvalidRequest, once. Version 10 brings a timeout, which bounds what has to be
 // looked up in the tier; without one listOffsetsTimeoutMs does.
 func (d *Dispatcher) listOffsets(c call, req *kmsg.ListOffsetsRequest) kmsg.Response {
 	resp := kmsg.NewPtrListOffsetsResponse()
@@ -33,8 +33,12 @@ func (d *Dispatcher) listOffsets(c call, req *kmsg.ListOffsetsRequest) kmsg.Resp
 		out := kmsg.NewListOffsetsResponseTopic()
 		out.Topic = t.Topic
 		for _, p := range t.Partitions {
-			if len(seen) > 0 && seen[topicPartition{t.Topic, p.Partition}] > 1 {
+			switch tp := (topicPartition{t.Topic, p.Partition}); {
+			case seen[tp] > 1:
+				seen[tp] = answered
 				out.Partitions = append(out.Partitions, offsetAnswer(p.Partition, replica.OffsetResult{}, protocol.InvalidRequest))
+				continue
+			case seen[tp] == answered:
 				continue
 			}
 			r, err := d.listOffset(ctx, req, t.Topic, p)
@@ -47,6 +51,9 @@ func (d *Dispatcher) listOffsets(c call, req *kmsg.ListOffsetsRequest) kmsg.Resp
 
 // listOffsetsTimeoutMs bounds requests that name no timeout.
 const listOffsetsTimeoutMs = 30_000
+
+// answered stands in place of the count of a partition that was named several times and has its answer.
+const answered = -1
 
 type topicPartition struct {
 	topic     string

@@ -25,6 +25,9 @@ func (d *Dispatcher) apiVersions(req *kmsg.ApiVersionsRequest) kmsg.Response {
 	case req.Version >= 3 && !(softwareName.MatchString(req.ClientSoftwareName) && softwareName.MatchString(req.ClientSoftwareVersion)):
 		resp.ErrorCode = int16(protocol.InvalidRequest)
 		return resp
+	case req.Version >= 5 && (req.ClusterID == nil) != (req.NodeID == -1): // a client that knows one of them knows both
+		resp.ErrorCode = int16(protocol.InvalidRequest)
+		return resp
 	case req.Version >= 5 && d.elsewhere(req):
 		resp.ErrorCode = int16(protocol.RebootstrapRequired)
 		return resp

@@ -26,17 +26,18 @@ func (d *Dispatcher) electLeaders(c call, req *kmsg.ElectLeadersRequest) kmsg.Re
 	if req.Version >= 1 {
 		election = req.ElectionType
 	}
-	if election != electPreferred && election != electUnclean {
-		resp.ErrorCode = int16(protocol.InvalidRequest)
-		return resp
-	}
 	ask := electionTargets(req)
-	if ask != nil && len(ask) == 0 {
+	known := election == electPreferred || election == electUnclean
+	if known && ask != nil && len(ask) == 0 {
 		return resp
 	}
 	ctx, cancel := timeout(c, req.TimeoutMillis)
 	defer cancel()
-	results, err := d.o.Controller.ElectLeaders(ctx, ask, election == electUnclean)
+	var results []controller.ElectResult
+	err := error(protocol.InvalidRequest)
+	if known {
+		results, err = d.o.Controller.ElectLeaders(ctx, ask, election == electUnclean)
+	}
 	if err != nil {
 		resp.ErrorCode = code(err)
 		results = results[:0]

@@ -9,7 +9,7 @@ import (
 // OffsetDelete, key 47, version 0 (OffsetDeleteRequest.json, KIP-496).
 //
 // Offsets of topics that no member subscribes to: else GroupSubscribedToTopic. A group with members that are not
-// consumers is NonEmptyGroup, an unknown one GroupIdNotFound. A partition that does not exist is UnknownTopicOrPartition.
+// consumers is NonEmptyGroup, an unknown one GroupIdNotFound, whatever is to be deleted. A partition that does not exist is UnknownTopicOrPartition.
 func (d *Dispatcher) offsetDelete(c call, req *kmsg.OffsetDeleteRequest, done func(kmsg.Response)) {
 	resp := kmsg.NewPtrOffsetDeleteResponse()
 	known := *req
@@ -37,10 +37,6 @@ func (d *Dispatcher) offsetDelete(c call, req *kmsg.OffsetDeleteRequest, done fu
 			t.Partitions = parts
 			known.Topics = append(known.Topics, t)
 		}
-	}
-	if len(places) == 0 {
-		done(resp)
-		return
 	}
 	d.o.Groups.DeleteOffsets(c.client(), &known, func(got *kmsg.OffsetDeleteResponse) {
 		if got.ErrorCode != 0 {

@@ -161,8 +161,10 @@ func TestAPIVersionsOfAnotherCluster(t *testing.T) {
 	}{
 		{nil, -1, protocol.None},
 		{kmsg.StringPtr("cluster-id"), 1, protocol.None},
-		{kmsg.StringPtr("cluster-id"), -1, protocol.None},
-		{kmsg.StringPtr("other"), -1, protocol.RebootstrapRequired},
+		{kmsg.StringPtr("cluster-id"), -1, protocol.InvalidRequest},
+		{kmsg.StringPtr("other"), -1, protocol.InvalidRequest},
+		{nil, 1, protocol.InvalidRequest},
+		{kmsg.StringPtr("other"), 1, protocol.RebootstrapRequired},
 		{kmsg.StringPtr("cluster-id"), 2, protocol.RebootstrapRequired},
 	} {
 		req.ClusterID, req.NodeID = tc.cluster, tc.node

@@ -96,6 +96,19 @@ func (g *gather[T]) put(i int, v T) {
 	}
 }
 
+// unique returns the names in their order, each once.
+func unique(names []string) []string {
+	seen := make(map[string]struct{}, len(names))
+	var out []string
+	for _, n := range names {
+		if _, ok := seen[n]; !ok {
+			seen[n] = struct{}{}
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
 // named is a topic of a request that names it, or from some version on gives its id.
 func named(cl Cluster, name string, id protocol.UUID, byID bool) (string, protocol.ErrorCode) {
 	if !byID {

@@ -238,10 +238,19 @@ func (c *Config) fits(values map[string]string, perBroker bool) error {
 	candidate.dyn.Store(&d)
 	errs = nil // what an older version left behind is passed over
 	candidate.checkTopicDefaults(&errs)
+	candidate.checkLocalDefaults(&errs)
 	if len(errs) > 0 {
 		return refuse("%v", fmt.Errorf("invalid configuration: %w", errs[0]))
 	}
 	return nil
+}
+
+// checkLocalDefaults holds local retention against the total one for topics that may be tiered, whether topics are by
+// default or not (DynamicLogConfig.validateLogLocalRetentionMs and -Bytes).
+func (c *Config) checkLocalDefaults(errs *[]error) {
+	t := (&topicResolver{c: c}).topic()
+	*errs = append(*errs, checkLocal("ms", t.LocalRetentionMs, t.RetentionMs, 0), checkLocal("bytes", t.LocalRetentionBytes, t.RetentionBytes, 0))
+	*errs = slices.DeleteFunc(*errs, func(err error) bool { return err == nil })
 }
 
 // DescribeDynamicDefaults returns the dynamic values of all brokers, sorted by name.
