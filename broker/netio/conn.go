@@ -39,6 +39,7 @@ type Conn struct {
 	wg     sync.WaitGroup // writer goroutines
 
 	trustedBytes int // largest frame that arrived whole, capped; owned by the reader
+	frames       int // that were read, up to helloFrames; owned by the reader
 	held         int // replies that leave with a later one; owned by the reader
 
 	writeDeadline time.Time // owned by whoever holds the right to write
@@ -303,13 +304,18 @@ func (c *Conn) readFrame() (*request, error) {
 		return nil, err
 	}
 	c.srv.n.bytesIn.Add(size + 4)
+	c.frames = min(c.frames+1, helloFrames)
 	return r, nil
 }
 
 // awaitFirstByte waits for a frame to begin. A peer that waits for replies is
-// not idle.
+// not idle. One that said hello and now goes on gets its full read buffer; most
+// connections of a client never do.
 func (c *Conn) awaitFirstByte() error {
 	for c.br.Buffered() == 0 {
+		if c.frames == helloFrames && c.br.Size() < connReadBufferBytes {
+			c.br = bufio.NewReaderSize(c.nc, connReadBufferBytes)
+		}
 		if err := c.armRead(c.srv.opts.IdleTimeout); err != nil {
 			return err
 		}

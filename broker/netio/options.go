@@ -66,6 +66,8 @@ const (
 	peerEventsPerSecond          = 10
 	peerEventsBurst              = 50
 	connReadBufferBytes          = 4 << 10
+	helloReadBufferBytes         = 512 // of the first helloFrames
+	helloFrames                  = 6
 	maxAsyncInlineBytes          = 64 << 10
 	frameStepBytes               = 128 << 10
 	firstFrameBytes              = 64 << 10

@@ -153,7 +153,7 @@ func (s *Server) register(c *Conn, ip netip.Addr) (bound string, maxConns int) {
 	s.perIP[ip]++
 	s.n.connections.Add(1)
 	s.n.accepted.Add(1)
-	c.br = bufio.NewReaderSize(c.nc, connReadBufferBytes)
+	c.br = bufio.NewReaderSize(c.nc, helloReadBufferBytes)
 	if sc, ok := c.nc.(syscall.Conn); ok {
 		if raw, err := sc.SyscallConn(); err == nil {
 			c.raw = raw
