@@ -45,6 +45,7 @@ type Broker struct {
 	control  *controller.Controller
 	store    objstore.Store
 	usage    *objstore.Counters
+	clock    *tiering.ClockGuard
 	tier     *tiering.Manager
 	replicas *replica.Manager
 	groups   *group.Coordinator

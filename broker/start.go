@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"time"
 
 	"varve/broker/admin"
@@ -26,6 +27,9 @@ import (
 // startTimeout bounds the steps of a start that wait for the metastore or the controller; recovery of logs is not among
 // them.
 const startTimeout = 60 * time.Second
+
+// clockFile is what the clock guard keeps beside the metastore.
+const clockFile = "clock"
 
 // failedStartTimeout bounds taking down a start that failed.
 const failedStartTimeout = 10 * time.Second
@@ -119,6 +123,7 @@ func (b *Broker) openMeta(ctx context.Context) (err error) {
 	if err := b.logs.SetClusterID(b.meta.ClusterID()); err != nil {
 		return err
 	}
+	b.clock = tiering.NewClockGuard(tiering.ClockOptions{Path: filepath.Join(b.cfg.MetaDir(), clockFile), Events: b.events})
 	b.reconfigure()
 	b.control = controller.New(b.meta, controller.Options{
 		ValidateTopicConfig:      b.cfg.ValidateTopic,
@@ -166,10 +171,9 @@ func (b *Broker) startReplicas(ctx context.Context) (err error) {
 	o := replica.Options{
 		NodeID: b.cfg.NodeID(), Logs: b.logs, Meta: b.meta, Control: controlPlane{b.control}, Config: b.cfg, Events: b.events,
 	}
+	o.ClockAgrees = b.clock.Agrees
 	if b.tier != nil {
-		o.Tier, o.ClockAgrees = b.tier, b.tier.ClockAgrees
-	} else {
-		o.ClockAgrees = (&tiering.ClockGuard{}).Agrees
+		o.Tier = b.tier
 	}
 	if b.replicas, err = replica.New(o); err != nil {
 		return err
@@ -185,18 +189,15 @@ func (b *Broker) startReplicas(ctx context.Context) (err error) {
 	if b.tier != nil {
 		b.run("tier", b.tier.Run)
 	}
+	b.run("heartbeat", b.heartbeat)
 	bound, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	return b.control.Unfence(bound, b.cfg.NodeID(), b.epoch)
 }
 
 func (b *Broker) startGroups(context.Context) error {
-	agrees := (&tiering.ClockGuard{}).Agrees
-	if b.tier != nil {
-		agrees = b.tier.ClockAgrees
-	}
 	b.groups = group.New(group.Options{
-		NodeID: b.cfg.NodeID(), Config: b.cfg, Replicas: b.replicas, Meta: b.meta, ClockAgrees: agrees, Events: b.events,
+		NodeID: b.cfg.NodeID(), Config: b.cfg, Replicas: b.replicas, Meta: b.meta, ClockAgrees: b.clock.Agrees, Events: b.events,
 		CreateTopic: func(ctx context.Context, t controller.CreateTopic) error {
 			return b.control.CreateTopics(ctx, []controller.CreateTopic{t}, false)[0].Err
 		},

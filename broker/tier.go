@@ -54,7 +54,7 @@ func (b *Broker) openTier(ctx context.Context) error {
 		Concurrency:       b.cfg.Int("remote.log.manager.copier.thread.pool.size"),
 		ScrubIntervalMs:   b.cfg.Int64("varve.tier.scrub.interval.ms"),
 		ScrubBytesPerSec:  b.cfg.Int64("varve.tier.scrub.bytes.per.second"),
-		Events:            b.events,
+		Events:            b.events, Clock: b.clock,
 	})
 	if err != nil {
 		return err

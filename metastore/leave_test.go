@@ -65,15 +65,13 @@ func TestLeaveTier(t *testing.T) {
 	}
 	refused(del(4))    // 5 would be behind a gap
 	refused(del(3, 5)) // so would 4
-	if err := s.AdvanceLogStart(ctx, topic, 0, 0, 25); err != nil {
-		t.Fatal(err)
-	}
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
+	must(s.AdvanceLogStart(ctx, topic, 0, 0, 25))
 	must(del(0, 1)) // wholly below log start
 	state(TierState{LogStart: 25, End: 60, Settled: 60, Count: 4})
 	must(del(4, 5))

@@ -199,6 +199,20 @@ func (e ClockJudged) Attrs() []slog.Attr {
 	return []slog.Attr{slog.String("retention", "paused"), slog.Any("error", e.Err)}
 }
 
+// ClockNotKept: the file that lets a wrong clock be noticed at the next start could not be read or written.
+type ClockNotKept struct {
+	Path string
+	Err  error
+}
+
+func (ClockNotKept) Name() string      { return "tier_clock_not_kept" }
+func (ClockNotKept) Level() slog.Level { return slog.LevelWarn }
+
+// Attrs implements event.Event.
+func (e ClockNotKept) Attrs() []slog.Attr {
+	return []slog.Attr{slog.String("path", e.Path), slog.Any("error", e.Err)}
+}
+
 func where(topic string, partition int32) []slog.Attr {
 	return []slog.Attr{slog.String("topic", topic), slog.Int64("partition", int64(partition))}
 }

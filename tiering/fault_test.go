@@ -541,7 +541,8 @@ func TestRun(t *testing.T) {
 	w.await(func() bool {
 		rows, _, err := w.meta.PendingSegments(metastore.Cursor{}, 10)
 		st, _ := w.meta.Tier(w.part.id, 0)
-		return err == nil && len(rows) == 0 && st.LogStart > 0 && st.End == w.sealedEnd() && w.part.log.SizeBytes() <= 4000
+		total := st.Bytes + w.part.log.Segments()[len(w.part.log.Segments())-1].SizeBytes
+		return err == nil && len(rows) == 0 && st.LogStart > 0 && st.End == w.sealedEnd() && w.part.log.SizeBytes() <= 4000 && total < 6000+2000
 	})
 	s := w.m.Status()
 	if len(s.Errors) != 0 || len(s.Partitions) != 1 {

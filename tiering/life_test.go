@@ -96,8 +96,9 @@ func newWorld(t *testing.T, cfg TierConfig, change func(*Options)) *world {
 	w.openPart(cfg)
 	w.opts = Options{
 		Store: w.store, Location: "mem:", Prefix: "p", Meta: w.hooks, ClusterID: "cluster", BrokerID: 1,
-		DeleteDelayMs: 60_000, UploadDeadlineMs: testDeadlineMs, TaskIntervalMs: 1000, Now: w.clock.Now, Boottime: w.clock.Boot, Events: w.rec.Emit,
+		DeleteDelayMs: 60_000, UploadDeadlineMs: testDeadlineMs, TaskIntervalMs: 1000, Now: w.clock.Now, Events: w.rec.Emit,
 	}
+	w.opts.Clock = NewClockGuard(ClockOptions{Now: w.clock.Now, Boottime: w.clock.Boot, Events: w.rec.Emit})
 	if change != nil {
 		change(&w.opts)
 	}

@@ -17,7 +17,7 @@ type Manager struct {
 	o        Options
 	location string // what rows say: where the store is and the folder in it
 	ownerKey string
-	clock    ClockGuard
+	clock    *ClockGuard
 
 	mem       *memory
 	cache     *chunkCache
@@ -102,7 +102,7 @@ func New(o Options) (*Manager, error) {
 		return nil, err
 	}
 	m := &Manager{
-		o: o, location: locationOf(o.Location, o.Prefix, ""), ownerKey: ownerKey(o.Prefix, o.ClusterID),
+		o: o, clock: o.Clock, location: locationOf(o.Location, o.Prefix, ""), ownerKey: ownerKey(o.Prefix, o.ClusterID),
 		mem: newMemory(o.ReadMemoryBytes, o.Now), cache: cache, indexFile: indexFile, indexes: newIndexCache(), fills: newFiller(),
 		streams: newStreams(o.Now), giants: make(chan struct{}, 1),
 		wake: make(chan struct{}, 1), retain: make(chan struct{}, 1), parts: map[partKey]*part{}, tasks: map[*task]struct{}{},
@@ -264,19 +264,6 @@ func (m *Manager) tick(ctx context.Context) error {
 	err := m.ClaimOwner(octx)
 	m.note(&m.ownerErr, err)
 	m.wakeUp()
-	return err
-}
-
-// readClock says whether deleting by age is allowed now.
-func (m *Manager) readClock() error {
-	err := m.clock.observe(m.o.Now(), m.o.Boottime())
-	m.mu.Lock()
-	changed := (err == nil) != (m.clockErr == nil)
-	m.clockErr = err
-	m.mu.Unlock()
-	if changed {
-		m.o.Events.Emit(ClockJudged{Err: err})
-	}
 	return err
 }
 

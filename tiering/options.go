@@ -83,7 +83,7 @@ type Options struct {
 	ScrubBytesPerSec  int64 // of the pass that reads every byte; 0 = no such pass
 
 	Now       func() time.Time        // time.Now
-	Boottime  func() time.Duration    // CLOCK_BOOTTIME
+	Clock     *ClockGuard             // one that keeps nothing
 	Counters  *objstore.Counters      // those around Store, for Status; may be nil
 	Events    event.Sink              // may be nil
 	Failpoint func(name string) error // called between any two steps; may be nil. Its error ends the step as a crash would
@@ -174,8 +174,8 @@ func (o Options) withDefaults() Options {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Boottime == nil {
-		o.Boottime = bootTime
+	if o.Clock == nil {
+		o.Clock = NewClockGuard(ClockOptions{Now: o.Now, Boottime: bootTime, Events: o.Events})
 	}
 	return o
 }

@@ -8,7 +8,7 @@ var clusterKeys = []Key{
 		Doc: "Move leadership back to the preferred replicas from time to time."},
 	{Name: "leader.imbalance.check.interval.seconds", Type: TypeLong, Default: "300", Check: atLeast(1),
 		Doc: "Seconds between two looks for partitions not led by their preferred replica."},
-	{Name: "broker.heartbeat.interval.ms", Type: TypeInt, Default: "2000",
+	{Name: "broker.heartbeat.interval.ms", Type: TypeInt, Default: "2000", Check: atLeast(1), Acts: true,
 		Doc: "Time between two heartbeats of a broker to the controller."},
 	{Name: "broker.session.timeout.ms", Type: TypeInt, Default: "9000", Acts: true,
 		Doc: "A broker that was not heard of for so long is fenced."},

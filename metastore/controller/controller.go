@@ -201,22 +201,30 @@ func (c *Controller) tellErased(broker int32, erased []TopicPartition) {
 	}
 }
 
-// Heartbeat keeps the session of a registration and reports whether it is fenced.
+// Pulse answers a heartbeat.
+type Pulse struct {
+	Fenced bool
+	Now    time.Time // by the controller's wall clock
+}
+
+// Heartbeat keeps the session of a registration and reports whether it is fenced, and the controller's time, which the
+// broker's clock guard wants.
 //
 // Errors: BrokerIDNotRegistered, StaleBrokerEpoch, NotController.
-func (c *Controller) Heartbeat(_ context.Context, broker int32, epoch int64) (fenced bool, err error) {
+func (c *Controller) Heartbeat(_ context.Context, broker int32, epoch int64) (p Pulse, err error) {
 	if !c.store.IsController() {
-		return false, protocol.Errorf(protocol.NotController, "this node is not the controller")
+		return p, protocol.Errorf(protocol.NotController, "this node is not the controller")
 	}
 	img := c.store.Image()
 	if err := checkEpoch(img, broker, epoch); err != nil {
-		return false, err
+		return p, err
 	}
+	now := c.opts.Now()
 	c.mu.Lock()
-	c.heard[broker] = session{epoch: epoch, at: c.opts.Now(), beat: true}
+	c.heard[broker] = session{epoch: epoch, at: now, beat: true}
 	c.mu.Unlock()
 	b, _ := img.Broker(broker)
-	return b.Fenced, nil
+	return Pulse{Fenced: b.Fenced, Now: now}, nil
 }
 
 // Unfence lets a broker serve. When it returns, the broker has been elected wherever it could be.

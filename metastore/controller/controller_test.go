@@ -84,8 +84,8 @@ func TestSessions(t *testing.T) {
 	if p := topic.Partitions[0]; p.Leader != 3 || p.LeaderEpoch != 1 {
 		t.Fatalf("%+v", p)
 	}
-	if fenced, err := c.Heartbeat(ctx, 2, silent); err != nil || !fenced {
-		t.Fatalf("%v %v", fenced, err)
+	if p, err := c.Heartbeat(ctx, 2, silent); err != nil || !p.Fenced || !p.Now.Equal(now.now()) {
+		t.Fatalf("%+v %v", p, err)
 	}
 	if _, err := c.Heartbeat(ctx, 2, silent+1); protocol.CodeOf(err) != protocol.StaleBrokerEpoch {
 		t.Fatal(err)
