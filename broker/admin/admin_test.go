@@ -20,6 +20,7 @@ import (
 	"varve/broker/netio"
 	"varve/broker/replica"
 	"varve/metastore"
+	"varve/protocol"
 	"varve/tiering"
 	"varve/tiering/objstore"
 )
@@ -52,6 +53,10 @@ func (fakeTier) Verify(_ context.Context, o tiering.VerifyOptions) (tiering.Veri
 	return tiering.VerifyReport{Objects: 3, Findings: 1}, nil
 }
 
+func (fakeTier) Stored(context.Context) ([]tiering.StoredTopic, error) {
+	return []tiering.StoredTopic{{TopicID: protocol.UUID{15: 200}, Topic: "orders", Segments: 4, Bytes: 4096, DeletingObjects: 1, DeletingBytes: 7}}, nil
+}
+
 type fakeNetwork struct{}
 
 func (fakeNetwork) Stats() netio.Stats {
@@ -62,6 +67,10 @@ type fakeStore struct{}
 
 func (fakeStore) Snapshot() []objstore.Usage {
 	return []objstore.Usage{{Verb: "put", Cause: "upload", Calls: 4, Requests: 5, Errors: 1, Bytes: 4096, Seconds: 1.5, Dollars: 0.25}, {Verb: "get", Cause: "read", Calls: 8, Requests: 8, Bytes: 100, Dollars: 0.5}}
+}
+
+func (fakeStore) Detailed() []objstore.Usage {
+	return []objstore.Usage{{Verb: "put", Cause: "upload", Group: protocol.UUID{15: 200}.String(), Requests: 5, Bytes: 4096}, {Verb: "get", Cause: "read", Group: "gone", Requests: 8, Bytes: 100}, {Verb: "list", Requests: 3}}
 }
 
 type fakeImage struct{}
@@ -211,7 +220,7 @@ func TestPartsThatAreNotThereAreLeftOut(t *testing.T) {
 
 func TestAPIGolden(t *testing.T) {
 	s := start(t, full(&Events{}))
-	for _, name := range []string{"cluster", "topics", "tier/status"} {
+	for _, name := range []string{"cluster", "topics", "tier/status", "tier/usage"} {
 		code, body := get(t, s, "/api/v1/"+name)
 		if code != 200 || !json.Valid([]byte(body)) {
 			t.Errorf("%s: %d %s", name, code, body)

@@ -111,9 +111,10 @@ func (s *Server) routes() http.Handler {
 		}
 		writeJSON(w, s.tier())
 	})
+	mux.HandleFunc("/api/v1/tier/usage", s.usage)
 	mux.HandleFunc("/api/v1/tier/verify", onlyPost(s.verify))
 	mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) {
-		writeProblem(w, http.StatusNotFound, "there is no "+r.URL.Path+"; there are /api/v1/cluster, /api/v1/topics, /api/v1/tier/status and (POST) /api/v1/tier/verify")
+		writeProblem(w, http.StatusNotFound, "there is no "+r.URL.Path+"; there are /api/v1/cluster, /api/v1/topics, /api/v1/tier/status, /api/v1/tier/usage and (POST) /api/v1/tier/verify")
 	})
 	mux.HandleFunc("/{$}", s.page)
 	return mux

@@ -22,6 +22,7 @@ type Replicas interface {
 type Tier interface {
 	Status() tiering.Status
 	Verify(ctx context.Context, o tiering.VerifyOptions) (tiering.VerifyReport, error)
+	Stored(ctx context.Context) ([]tiering.StoredTopic, error)
 }
 
 // Network tells about connections; *netio.Server does.
@@ -42,7 +43,10 @@ type Image interface {
 }
 
 // StoreUsage tells what was asked of the object store; *objstore.Counters does.
-type StoreUsage interface{ Snapshot() []objstore.Usage }
+type StoreUsage interface {
+	Snapshot() []objstore.Usage
+	Detailed() []objstore.Usage
+}
 
 // Sources are where the numbers come from. Any part may be nil and is then left out; a nil pointer must not be put into an
 // interface. All are called on each request and must be quick.

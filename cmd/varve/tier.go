@@ -32,6 +32,7 @@ func tierCommand() *command {
 			tierInspectCommand(),
 			tierCatCommand(),
 			tierVerifyCommand(),
+			tierCostCommand(),
 		},
 	}
 }

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -295,5 +297,48 @@ func TestFaultyIsDeterministic(t *testing.T) {
 	}
 	if n < 30 || n > 90 {
 		t.Fatalf("%d of 200 at 30%%", n)
+	}
+}
+
+// TestUsageByGroup: what keys belong to is kept apart, within a bound, and the sums do not change by it.
+func TestUsageByGroup(t *testing.T) {
+	ctx := t.Context()
+	c := NewCounters(S3StandardPrices(), nil)
+	c.GroupBy(func(key string) string { g, _, _ := strings.Cut(key, "/"); return g })
+	s := Counted(NewMem(nil), c)
+	for _, key := range []string{"a/1", "a/2", "b/1"} {
+		if _, err := s.Put(ctx, key, BytesBody([]byte("12345")), PutOptions{Cause: "upload"}); err != nil {
+			t.Fatal(err)
+		}
+		r, err := s.Get(ctx, key, 0, 3, "read")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadAll(r); err != nil {
+			t.Fatal(err)
+		}
+		_ = r.Close()
+	}
+	rows := map[string]Usage{}
+	for _, u := range c.Detailed() {
+		rows[string(u.Verb)+" "+u.Group] = u
+	}
+	if len(rows) != 4 || rows["put a"].Requests != 2 || rows["put a"].Bytes != 10 || rows["get b"].Bytes != 3 {
+		t.Errorf("%+v", rows)
+	}
+	sums := c.Snapshot()
+	if len(sums) != 2 || sums[1].Requests != 3 || sums[1].Bytes != 15 || sums[1].Dollars < 1.4e-5 || sums[1].Dollars > 1.6e-5 || sums[0].Bytes != 9 {
+		t.Errorf("%+v", sums)
+	}
+	for i := range maxUsageRows + 100 {
+		c.add(VerbHead, "", fmt.Sprintf("k%d/", i), Usage{Requests: 1})
+	}
+	if n := len(c.Detailed()); n > maxUsageRows+3 {
+		t.Errorf("%d rows", n)
+	}
+	for _, u := range c.Snapshot() {
+		if u.Verb == VerbHead && u.Requests != maxUsageRows+100 {
+			t.Errorf("%d heads counted", u.Requests)
+		}
 	}
 }
