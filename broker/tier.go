@@ -31,6 +31,7 @@ func (b *Broker) openTier(ctx context.Context) error {
 	}
 	b.tierText = url.String()
 	b.usage = objstore.NewCounters(objstore.S3StandardPrices(), time.Now)
+	b.usage.GroupBy(tiering.TopicOfKey)
 	b.bandwidth = objstore.NewBandwidth(
 		bandwidth(b.cfg.Int64("remote.log.manager.copy.max.bytes.per.second")),
 		bandwidth(b.cfg.Int64("remote.log.manager.fetch.max.bytes.per.second")))
