@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -114,18 +115,17 @@ type verdict struct {
 func (v verdict) met() bool { return v.factor <= 1 }
 
 func (v verdict) String() string {
-	word, how := "met", "<="
+	word := "met"
 	if !v.met() {
 		word = "SHORT"
 	}
-	if v.least {
-		how = ">="
-	}
-	unit := "x of " + v.side + "'s"
-	if v.side == "" {
-		unit = ""
-	}
-	return strings.TrimSpace(fmt.Sprintf("%s: %s %s, wanted %s %s %s", word, v.figure, number(v.is), how, number(v.limit), unit))
+	is, want := v.words()
+	return fmt.Sprintf("%s: %s %s, wanted %s", word, v.figure, is, want)
+}
+
+// sortVerdicts puts the farthest from its limit first.
+func sortVerdicts(v []verdict) {
+	slices.SortStableFunc(v, func(a, b verdict) int { return cmp.Compare(b.factor, a.factor) })
 }
 
 // verdicts hold the row against its targets; those of sides that took no part are left out.
@@ -145,7 +145,7 @@ func (r *result) verdicts() (out []verdict) {
 		}
 		out = append(out, v)
 	}
-	slices.SortFunc(out, func(a, b verdict) int { return int(math.Copysign(1, b.factor-a.factor)) })
+	sortVerdicts(out)
 	return out
 }
 

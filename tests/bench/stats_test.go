@@ -56,7 +56,7 @@ func TestVerdict(t *testing.T) {
 	for _, v := range r.verdicts() {
 		got = append(got, v.String())
 	}
-	want := []string{"SHORT: CPU 1, wanted <= 0.5 x of kafka's", "met: MB/s 3, wanted >= 2 x of kafka's", "met: RSS 50.0, wanted <= 100"}
+	want := []string{"SHORT: CPU 1x kafka, wanted <= 0.5x kafka", "met: MB/s 3x kafka, wanted >= 2x kafka", "met: RSS 50.0, wanted <= 100"}
 	if len(got) != len(want) {
 		t.Fatalf("%q", got)
 	}
