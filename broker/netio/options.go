@@ -81,6 +81,8 @@ const (
 	maxMergedReplyBytes          = 2 << 10
 	maxPreadBehindHeaderBytes    = 128 << 10
 	sendfileEdgeBytes            = 64 << 10
+	nearRTTMicros                = 500
+	nearSendBufferBytes          = 256 << 10
 	maxSendfileBytes             = 1 << 20
 	copyBytes                    = 256 << 10
 	maxMemoryWriteBytes          = 256 << 10

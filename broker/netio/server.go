@@ -159,6 +159,7 @@ func (s *Server) register(c *Conn, ip netip.Addr) (bound string, maxConns int) {
 			c.raw = raw
 		}
 	}
+	c.keepNear()
 	c.ctx, c.cancel = context.WithCancelCause(s.ctx)
 	c.drain, c.stop = context.WithCancel(s.drain)
 	s.wg.Go(func() {
