@@ -30,6 +30,9 @@ func (b *Broker) reconfigure() {
 			bandwidth(b.cfg.Int64("remote.log.manager.copy.max.bytes.per.second")),
 			bandwidth(b.cfg.Int64("remote.log.manager.fetch.max.bytes.per.second")))
 	}
+	if b.tier != nil {
+		b.tier.SetIndexCacheBytes(b.cfg.Int64("remote.log.index.file.cache.total.size.bytes"))
+	}
 	if b.replicas != nil {
 		b.replicas.Reconfigure()
 	}

@@ -48,6 +48,8 @@ func (b *Broker) openTier(ctx context.Context) error {
 	b.tier, err = tiering.New(tiering.Options{
 		Store: b.store, Location: url.String(), Prefix: prefix, Meta: b.meta, ClusterID: b.meta.ClusterID(), BrokerID: b.cfg.NodeID(),
 		CacheDir: b.cfg.CacheDir(), CacheBytes: cacheBytes,
+		IndexCacheBytes:   b.cfg.Int64("remote.log.index.file.cache.total.size.bytes"),
+		ReadMemoryBytes:   b.cfg.Int64("varve.tier.read.memory.bytes"),
 		DeleteDelayMs:     b.cfg.Int64("varve.tier.delete.delay.ms"),
 		UploadDeadlineMs:  b.cfg.Int64("varve.tier.upload.deadline.ms"),
 		TaskIntervalMs:    b.cfg.Int64("remote.log.manager.task.interval.ms"),

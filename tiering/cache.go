@@ -259,13 +259,30 @@ func (c *chunkCache) put(k blockKey, data []byte, crc uint32) {
 	c.byKey[k] = c.lru.PushFront(&block{key: k, slot: slot, length: len(data), crc: crc})
 }
 
-func (c *chunkCache) takeSlot() (int64, bool) {
-	if c.used < c.slots && len(c.free) == 0 {
-		c.used++
-		return c.used - 1, true
+// resize changes the bound. What is too much goes at once, but for what is being read.
+func (c *chunkCache) resize(maxBytes int64) {
+	if c == nil {
+		return
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.slots = max(maxBytes/chunkBytes, 1)
+	c.stats.CapacityBytes = c.slots * chunkBytes
+	before := len(c.free)
+	for int64(len(c.byKey)) > c.slots {
+		b := c.lru.Back().Value.(*block)
+		if c.drop(b); b.pins == 0 {
+			c.freeSlot(b)
+		}
+	}
+	for _, slot := range c.free[before:] {
+		punchHole(c.f, slot*chunkBytes, chunkBytes)
+	}
+}
+
+func (c *chunkCache) takeSlot() (int64, bool) {
 	e := c.lru.Back()
-	for i := 0; len(c.free) == 0 && e != nil && i < maxEvictLook; i++ {
+	for i := 0; c.used-int64(len(c.free)) >= c.slots && e != nil && i < maxEvictLook; i++ {
 		b := e.Value.(*block)
 		e = e.Prev()
 		if b.pins == 0 {
@@ -273,12 +290,16 @@ func (c *chunkCache) takeSlot() (int64, bool) {
 			c.freeSlot(b)
 		}
 	}
+	if c.used-int64(len(c.free)) >= c.slots {
+		return 0, false
+	}
 	if n := len(c.free); n > 0 {
 		slot := c.free[n-1]
 		c.free = c.free[:n-1]
 		return slot, true
 	}
-	return 0, false
+	c.used++
+	return c.used - 1, true
 }
 
 func (c *chunkCache) drop(b *block) {

@@ -16,3 +16,8 @@ func writePages(f *os.File, off, n int64) {
 func forgetPages(f *os.File, off, n int64) {
 	_ = unix.Fadvise(int(f.Fd()), off, n, unix.FADV_DONTNEED)
 }
+
+// punchHole gives a range's room on the disk back.
+func punchHole(f *os.File, off, n int64) {
+	_ = unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
+}

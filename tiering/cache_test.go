@@ -140,3 +140,30 @@ func TestCacheConcurrent(t *testing.T) {
 		t.Fatalf("%d slots are lost", -got)
 	}
 }
+
+// TestCacheResize: a smaller bound holds at once, and slots are used again.
+func TestCacheResize(t *testing.T) {
+	c, err := openCache(t.TempDir(), indexFileName, 8*chunkBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	seg := protocol.UUID{1}
+	for i := range 8 {
+		putTest(c, blockKey{seg, i})
+	}
+	for _, want := range []int64{3, 6} {
+		c.resize(want * chunkBytes)
+		for i := 10; i < 20; i++ {
+			putTest(c, blockKey{seg, i})
+		}
+		if s := c.status(); s.UsedBytes != want*chunkBytes || s.CapacityBytes != want*chunkBytes {
+			t.Fatalf("%+v, want %d chunks", s, want)
+		}
+	}
+	for i := 14; i < 20; i++ {
+		if !bytes.Equal(readTest(c, blockKey{seg, i}), cachedBytes(blockKey{seg, i})) {
+			t.Fatalf("chunk %d", i)
+		}
+	}
+}

@@ -93,6 +93,9 @@ func (m *Manager) fetchIndex(ctx context.Context, row metastore.RemoteSegment) (
 	return x, nil
 }
 
+// SetIndexCacheBytes changes the bound of the indexes on disk.
+func (m *Manager) SetIndexCacheBytes(n int64) { m.indexFile.resize(n) }
+
 // cachedIndex reads an object's tail from the disk, nil unless all of it is there. Its
 // parts are checked one by one, and as a whole by parseIndex.
 func (m *Manager) cachedIndex(row metastore.RemoteSegment) []byte {

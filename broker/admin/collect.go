@@ -106,6 +106,8 @@ func collectTier(out chan<- prometheus.Metric, st tiering.Status) {
 	out <- cacheHits.with(float64(st.Cache.Hits))
 	out <- cacheMisses.with(float64(st.Cache.Misses))
 	out <- cacheCorrupt.with(float64(st.Cache.CorruptChunks))
+	out <- cacheDropped.with(float64(st.Cache.Dropped))
+	out <- readMemory.with(float64(st.Cache.MemoryBytes))
 }
 
 func collectNetwork(out chan<- prometheus.Metric, n Network) {

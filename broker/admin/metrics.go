@@ -66,6 +66,8 @@ var (
 	cacheHits          = counter("varve_tier_cache_hits_total", "Chunks read from the cache.")
 	cacheMisses        = counter("varve_tier_cache_misses_total", "Chunks that had to be fetched.")
 	cacheCorrupt       = counter("varve_tier_cache_corrupt_chunks_total", "Cached chunks that failed their checksum and were fetched again.")
+	cacheDropped       = counter("varve_tier_cache_dropped_chunks_total", "Chunks that were not written to the cache because the disk was slower than the store.")
+	readMemory         = gauge("varve_tier_read_memory_bytes", "Memory that holds chunks from the tier: fetched ahead, being sent, or kept.")
 	storeCalls         = counter("varve_store_calls_total", "Calls of the object store.", "verb", "cause")
 	storeRequests      = counter("varve_store_requests_total", "Requests sent to the object store.", "verb", "cause")
 	storeErrors        = counter("varve_store_errors_total", "Calls of the object store that failed.", "verb", "cause")

@@ -16,6 +16,8 @@ var varveKeys = []Key{
 		Doc: "Longest time one upload may take before it is given up and tried again."},
 	{Name: "varve.tier.cache.bytes", Type: TypeLong, Default: "-1", Check: atLeast(-1), Acts: true,
 		Doc: "Size of the cache of tier chunks on local disk; -1 is 20% of the disk."},
+	{Name: "varve.tier.read.memory.bytes", Type: TypeLong, Default: "134217728", Check: atLeast(16 << 20), Acts: true,
+		Doc: "Memory for chunks from the tier, of all readers together: what is fetched ahead of them and what is being sent. Not part of it: one batch at a time that is larger than 8 MiB, and indexes (64 MiB)."},
 	{Name: "varve.tier.delete.delay.ms", Type: TypeLong, Default: "86400000", Check: atLeast(0), Acts: true,
 		Doc: "Wait before an object that is no longer needed is deleted from the store; the bound of going back in time."},
 	{Name: "varve.tier.journal.interval.ms", Type: TypeLong, Default: "10000", Check: atLeast(100), Acts: true,

@@ -31,6 +31,11 @@ func serveBare(kind, path string) error {
 	}
 	fmt.Printf("bare ready %s\n", l.Addr())
 	serve := bareAppends(path)
+	if kind == "gets" {
+		if serve, err = bareReads(path); err != nil {
+			return err
+		}
+	}
 	if kind == "sendfile" {
 		names, err := filepath.Glob(path)
 		if err != nil || len(names) == 0 {

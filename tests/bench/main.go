@@ -23,6 +23,7 @@ type options struct {
 	stallMBps      int
 	recoverBytes   int64
 	connections    int
+	coldBytes      int64
 	rows, sides    *regexp.Regexp
 	json           string
 	plot           bool
@@ -45,6 +46,7 @@ func parse() (o options, err error) {
 	flag.IntVar(&o.stallMBps, "stall-mbps", 100, "rate of the stall run")
 	flag.Int64Var(&o.recoverBytes, "recover-bytes", 10<<30, "bytes in the log that is recovered after kill -9")
 	flag.IntVar(&o.connections, "connections", 5000, "idle connections")
+	flag.Int64Var(&o.coldBytes, "cold-bytes", 10<<30, "bytes in the log that the cold rows read from the tier")
 	rows := flag.String("rows", "", "regular expression of rows (default: those that have a bare side, or with -peer all but stall)")
 	sides := flag.String("sides", ".", "regular expression of sides (varve, against, kafka, kafka-512m, bare)")
 	flag.StringVar(&o.json, "json", "", "file of results: rows of this run replace those of the same name in it")
@@ -78,7 +80,7 @@ func run(ctx context.Context, o options) error {
 	}
 	if o.small {
 		o.rounds, o.bytes, o.paced, o.idle, o.stall = 1, 16<<20, time.Second, time.Second, 2*time.Second
-		o.recoverBytes, o.connections = 64<<20, 50
+		o.recoverBytes, o.connections, o.coldBytes = 64<<20, 50, 64<<20
 	}
 	chosen := choose(rows(), o)
 	if o.list {

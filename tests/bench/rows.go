@@ -107,6 +107,7 @@ func rows() []row {
 		pacedRow("latency/500-per-s", "500 requests a second", load{shape: shape16K, partitions: 16, producers: 4, acks: -1}, fixed(500)),
 	}
 	all = append(all, standingRows()...)
+	all = append(all, coldRows()...)
 	return append(all,
 		clientRow("clients/producer-perf", "Kafka's producer-perf, 1 KiB records, acks=all, its defaults", []string{"MB/s", cpuPerGB, "p50 ms", "p99 ms", peakRSS}, true, producerPerf),
 		clientRow("clients/consumer-perf", "Kafka's consumer-perf, 1 KiB records, its defaults", []string{"MB/s", cpuPerGB, peakRSS}, false, consumerPerf),
@@ -146,6 +147,7 @@ type bench struct {
 	loaded  map[string]*hotLog // by side and reading
 	rates   map[string]float64 // of paced rows: requests a second
 	topics  int
+	cold    *tiered // shared by the cold rows
 }
 
 // sidesOf is who takes part in a row.

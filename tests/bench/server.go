@@ -140,6 +140,9 @@ func (b *bench) close() {
 	for _, s := range b.brokers {
 		s.kill()
 	}
+	if b.cold != nil {
+		b.cold.close()
+	}
 }
 
 func (b *bench) startBare(ctx context.Context, kind, path string) (*server, error) {

@@ -34,6 +34,8 @@ type Proxy struct {
 	srv *http.Server
 	wg  sync.WaitGroup
 
+	up, down *rate.Limiter // of all bodies together
+
 	mu      sync.Mutex
 	weather Weather
 	changed chan struct{} // closed by each Set
@@ -51,7 +53,10 @@ func NewProxy(endpoint string) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Proxy{Endpoint: "http://" + l.Addr().String(), changed: make(chan struct{})}
+	p := &Proxy{
+		Endpoint: "http://" + l.Addr().String(), changed: make(chan struct{}),
+		up: rate.NewLimiter(rate.Inf, proxyChunkBytes), down: rate.NewLimiter(rate.Inf, proxyChunkBytes),
+	}
 	forward := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(target)
@@ -98,6 +103,13 @@ func (p *Proxy) Set(w Weather) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.weather = w
+	for _, lim := range []*rate.Limiter{p.up, p.down} {
+		lim.SetLimit(rate.Inf)
+		if w.BytesPerSec > 0 {
+			lim.SetLimit(rate.Limit(w.BytesPerSec))
+			lim.SetBurst(int(max(proxyChunkBytes, w.BytesPerSec/100))) // 10 ms, so that oversleeping costs nothing
+		}
+	}
 	close(p.changed)
 	p.changed = make(chan struct{})
 }
@@ -148,18 +160,15 @@ func (p *Proxy) serve(forward http.Handler, w http.ResponseWriter, r *http.Reque
 		io.WriteString(w, `<?xml version="1.0"?><Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>`)
 		return
 	}
-	flow := &flow{ctx: r.Context(), lim: rate.NewLimiter(rate.Inf, proxyChunkBytes), resetAfter: -1}
-	if weather.BytesPerSec > 0 {
-		flow.lim.SetLimit(rate.Limit(weather.BytesPerSec))
-	}
+	flow := &flow{ctx: r.Context(), resetAfter: -1}
 	if weather.Resets > 0 {
 		flow.resetAfter = weather.ResetAfter
 	}
 	flow.conn, _ = r.Context().Value(connKey{}).(*net.TCPConn)
 	if r.Body != nil && r.Body != http.NoBody {
-		r.Body = &flowBody{ReadCloser: r.Body, f: flow}
+		r.Body = &flowBody{ReadCloser: r.Body, f: flow, lim: p.up}
 	}
-	forward.ServeHTTP(&flowWriter{ResponseWriter: w, f: flow}, r)
+	forward.ServeHTTP(&flowWriter{ResponseWriter: w, f: flow, lim: p.down}, r)
 	if weather.Resets > 0 {
 		flow.reset() // the answer was shorter than ResetAfter
 	}
@@ -168,7 +177,6 @@ func (p *Proxy) serve(forward http.Handler, w http.ResponseWriter, r *http.Reque
 // flow shapes the bodies of one request and resets its connection.
 type flow struct {
 	ctx        context.Context
-	lim        *rate.Limiter
 	conn       *net.TCPConn
 	resetAfter int64 // < 0: never
 }
@@ -176,13 +184,13 @@ type flow struct {
 var errReset = errors.New("reset by proxy")
 
 // pass waits for n bytes to be allowed through.
-func (f *flow) pass(n int) error {
+func (f *flow) pass(lim *rate.Limiter, n int) error {
 	if f.resetAfter >= 0 {
 		if f.resetAfter -= int64(n); f.resetAfter < 0 {
 			return errReset
 		}
 	}
-	return f.lim.WaitN(f.ctx, n)
+	return lim.WaitN(f.ctx, n)
 }
 
 // reset makes the kernel send RST instead of FIN.
@@ -195,13 +203,14 @@ func (f *flow) reset() {
 
 type flowBody struct {
 	io.ReadCloser
-	f *flow
+	f   *flow
+	lim *rate.Limiter
 }
 
 func (b *flowBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p[:min(len(p), proxyChunkBytes)])
 	if n > 0 {
-		if ferr := b.f.pass(n); ferr != nil {
+		if ferr := b.f.pass(b.lim, n); ferr != nil {
 			return 0, ferr // the transport fails, and the error handler aborts
 		}
 	}
@@ -210,7 +219,8 @@ func (b *flowBody) Read(p []byte) (int, error) {
 
 type flowWriter struct {
 	http.ResponseWriter
-	f *flow
+	f   *flow
+	lim *rate.Limiter
 }
 
 // Unwrap gives http.ResponseController the real writer.
@@ -219,7 +229,7 @@ func (w *flowWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func (w *flowWriter) Write(p []byte) (written int, err error) {
 	for written < len(p) {
 		chunk := p[written:min(len(p), written+proxyChunkBytes)]
-		if err := w.f.pass(len(chunk)); err != nil {
+		if err := w.f.pass(w.lim, len(chunk)); err != nil {
 			http.NewResponseController(w.ResponseWriter).Flush()
 			w.f.reset()
 		}
