@@ -132,7 +132,7 @@ func choose(all []row, o options) (out []row) {
 		case given && !o.rows.MatchString(r.name),
 			!given && o.plot && !o.peer,
 			!given && !o.peer && !o.small && !r.hasBare(),
-			!given && o.peer && !o.small && r.alone:
+			!given && !o.small && r.alone:
 			continue
 		}
 		out = append(out, r)

@@ -27,8 +27,14 @@ const (
 	bare      = "bare"       // the least program that moves the same bytes
 )
 
-// terminateWait bounds a broker's orderly end.
-const terminateWait = 2 * time.Minute
+const (
+	// terminateWait bounds a broker's orderly end.
+	terminateWait = 2 * time.Minute
+	// warmRoundsMax bounds how often a JVM is given each load before it counts.
+	warmRoundsMax = 8
+	// warmEnough is how much of the last round's CPU a round may still need for the JVM to count as warm.
+	warmEnough = 0.93
+)
 
 // server is a process under measurement.
 type server struct {
@@ -118,9 +124,8 @@ func (b *bench) broker(ctx context.Context, side string) (*server, error) {
 	return s, nil
 }
 
-// warm produces both many requests and many bytes.
+// warm produces, many requests and many bytes, until a round costs about what the one before did.
 func (b *bench) warm(ctx context.Context, s *server) error {
-	fmt.Fprintf(os.Stderr, "warming up %s\n", s.side)
 	for _, l := range []load{
 		{shape: shapeSmall, partitions: 16, producers: 2, acks: -1},
 		{shape: shape1K, partitions: 16, producers: 2, acks: -1},
@@ -129,8 +134,16 @@ func (b *bench) warm(ctx context.Context, s *server) error {
 		if err != nil {
 			return err
 		}
-		if _, err := round(ctx); err != nil {
-			return err
+		for i, before := 0, 0.0; i < warmRoundsMax; i++ {
+			out, err := round(ctx)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(os.Stderr, "warming up %s: %s %s\n", s.side, number(out[cpuPerGB]), cpuPerGB)
+			if i > 1 && out[cpuPerGB] > before*warmEnough {
+				break
+			}
+			before = out[cpuPerGB]
 		}
 	}
 	return nil
