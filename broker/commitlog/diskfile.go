@@ -16,6 +16,7 @@ var errGone = errors.New("file was removed")
 type fileCache struct {
 	fs           FS
 	maxOpenFiles int
+	blocks       blockCache
 
 	mu   sync.Mutex
 	ring []*diskFile // those that are open

@@ -7,6 +7,7 @@ import (
 	"math"
 	"sort"
 	"sync"
+	"sync/atomic"
 
 	"varve/protocol"
 )
@@ -39,6 +40,7 @@ const (
 type index struct {
 	width int
 	file  *diskFile // nil: memory only
+	id    uint64    // by which cached blocks know it
 
 	mu     sync.RWMutex
 	onDisk int    // entries in the file
@@ -49,7 +51,12 @@ type index struct {
 	cuts   int // truncations: what was read before one is not kept
 }
 
-func newIndex(file *diskFile, width int) *index { return &index{width: width, file: file} }
+// indexIDs gives out ids, so that a cached block never speaks for an index that came later.
+var indexIDs atomic.Uint64
+
+func newIndex(file *diskFile, width int) *index {
+	return &index{width: width, file: file, id: indexIDs.Add(1)}
+}
 
 // count is the number of entries.
 func (x *index) count() int {
@@ -176,7 +183,7 @@ func (x *index) search(after func(e []byte) bool, before []byte) (int, error) {
 			return 0, err
 		}
 	}
-	return x.searchFile(onDisk, firsts, after, before)
+	return x.searchFile(onDisk, cuts, firsts, after, before)
 }
 
 func searchEntries(entries []byte, width int, after func(e []byte) bool, before []byte) int {
@@ -187,24 +194,48 @@ func searchEntries(entries []byte, width int, after func(e []byte) bool, before 
 	return i
 }
 
-var blockPool = sync.Pool{New: func() any { return new([spillBytes]byte) }}
-
 // searchFile finds the block by its first entry and looks through it in memory.
 // There are n entries in the file.
-func (x *index) searchFile(n int, firsts []byte, after func(e []byte) bool, before []byte) (int, error) {
+func (x *index) searchFile(n, cuts int, firsts []byte, after func(e []byte) bool, before []byte) (int, error) {
 	perBlock := spillBytes / x.width
 	block := searchEntries(firsts, x.width, after, before) - 1
 	if block < 0 {
 		return 0, nil
 	}
-	buf := blockPool.Get().(*[spillBytes]byte)
-	defer blockPool.Put(buf)
 	from := block * perBlock
-	entries := buf[:min(perBlock, n-from)*x.width]
-	if err := x.readAt(entries, int64(from*x.width)); err != nil {
+	entries, err := x.block(block, min(perBlock, n-from)*x.width, cuts)
+	if err != nil {
 		return 0, err
 	}
 	return from + searchEntries(entries, x.width, after, before), nil
+}
+
+// blockCacheSlots bounds the blocks of index files that a log directory keeps in memory, of spillBytes each. Readers that
+// go through a log need the same block again and again.
+const blockCacheSlots = 256
+
+// indexBlock is the head of one block of one index file as it was after so many truncations. It is never changed.
+type indexBlock struct {
+	index   uint64
+	no      int
+	cuts    int
+	entries []byte
+}
+
+type blockCache [blockCacheSlots]atomic.Pointer[indexBlock]
+
+// block returns the first n bytes of a block of the file, which has had so many truncations.
+func (x *index) block(no, n, cuts int) ([]byte, error) {
+	slot := &x.file.cache.blocks[(x.id*31+uint64(no))%blockCacheSlots]
+	if b := slot.Load(); b != nil && b.index == x.id && b.no == no && b.cuts == cuts && len(b.entries) >= n {
+		return b.entries[:n], nil
+	}
+	entries := make([]byte, n)
+	if err := x.readAt(entries, int64(no*(spillBytes/x.width*x.width))); err != nil {
+		return nil, err
+	}
+	slot.Store(&indexBlock{index: x.id, no: no, cuts: cuts, entries: entries})
+	return entries, nil
 }
 
 // readFirsts completes the first entries of so many blocks, and keeps them unless

@@ -93,13 +93,13 @@ func (s *segment) read(off, maxBytes, limit int64, minOne bool) (out Slice, past
 
 func (s *segment) cut(off, maxBytes, limit int64, minOne bool) (out Slice, past bool, err error) {
 	v := s.view()
-	base, pos, size, err := s.find(off, v)
-	if err != nil || size == 0 {
+	base, pos, err := s.start(off, v)
+	if err != nil || pos == v.size {
 		return Slice{}, true, err
 	}
 	end, next := v.size, v.next
 	if limit < v.next {
-		if next, end, _, err = s.find(limit, v); err != nil {
+		if next, end, err = s.start(limit, v); err != nil {
 			return Slice{}, false, err
 		}
 	}
@@ -107,14 +107,28 @@ func (s *segment) cut(off, maxBytes, limit int64, minOne bool) (out Slice, past 
 		if end, next, err = s.boundary(pos, pos+max(maxBytes, 0), v); err != nil {
 			return Slice{}, false, err
 		}
-		if end == pos && minOne && pos+size <= v.size {
-			end = pos + size
-			next, err = s.offsetAt(end, v)
+		if end == pos && minOne {
+			if end, next, err = s.after(pos, v); err != nil {
+				return Slice{}, false, err
+			}
 		}
+	}
+	if end > pos {
+		s.hints.put(next-s.base, end)
 	}
 	out.Off, out.Len = pos, max(end-pos, 0)
 	out.FirstOffset, out.NextOffset = base, next
-	return out, false, err
+	return out, false, nil
+}
+
+// start returns where the batch that holds off begins, or the one that comes next; v's end when there is none in it.
+// Readers ask for where they stopped: that is remembered.
+func (s *segment) start(off int64, v view) (base, pos int64, err error) {
+	if pos, ok := s.hints.find(off - s.base); ok && pos <= v.size {
+		return off, pos, nil
+	}
+	base, pos, _, err = s.find(off, v)
+	return base, pos, err
 }
 
 // boundary returns the last batch boundary in [from, to], where from is one,
@@ -140,19 +154,23 @@ func (s *segment) boundary(from, to int64, v view) (pos, next int64, err error) 
 	}
 }
 
-// offsetAt returns the base offset of the batch at pos, v's end when none is
-// there.
-func (s *segment) offsetAt(pos int64, v view) (int64, error) {
+// after returns where the batch at pos ends, and the base offset of the one that
+// follows it, v's end when there is none.
+func (s *segment) after(pos int64, v view) (end, next int64, err error) {
 	scan := s.scan(pos, v)
 	defer scan.close()
+	_, _, size, err := scan.next()
+	if err != nil {
+		return 0, 0, err
+	}
 	h, _, _, err := scan.next()
 	if errors.Is(err, io.EOF) {
-		return v.next, nil
+		return pos + size, v.next, nil
 	}
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	return h.BaseOffset(), nil
+	return pos + size, h.BaseOffset(), nil
 }
 
 // OffsetForTimestamp finds the first record at or after ts, judged by each

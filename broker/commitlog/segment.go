@@ -58,6 +58,7 @@ type segment struct {
 	ends atomic.Uint64
 
 	offsets, times, txns *index
+	hints                hints
 
 	maxTimestamp       atomic.Int64 // record.NoTimestamp for none
 	maxTimestampOffset int64        // last offset of the first batch that has it
