@@ -141,6 +141,25 @@ func (e DiskFull) Attrs() []slog.Attr {
 	return []slog.Attr{slog.String("dir", e.Dir), slog.String("what", e.What), slog.Any("error", e.Err)}
 }
 
+// DiskShort says that the disk has little room: what is in the tier is freed early, and at level tight partitions that wait
+// for it take no appends.
+type DiskShort struct {
+	Dir       string
+	RoomBytes int64
+	Disk      DiskLevel
+}
+
+// Name implements event.Event.
+func (DiskShort) Name() string { return "log_disk_short" }
+
+// Level implements event.Event.
+func (DiskShort) Level() slog.Level { return slog.LevelWarn }
+
+// Attrs implements event.Event.
+func (e DiskShort) Attrs() []slog.Attr {
+	return []slog.Attr{slog.String("dir", e.Dir), slog.Int64("room_bytes", e.RoomBytes), slog.String("disk", e.Disk.String())}
+}
+
 // DiskRoom says that the disk has room again.
 type DiskRoom struct {
 	Dir       string

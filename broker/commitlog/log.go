@@ -50,6 +50,7 @@ type Log struct {
 	flushQueued   atomic.Bool  // waits for, or is in, the flusher
 	flushAgain    atomic.Bool  // was asked for while it was in the flusher
 	unflushedFrom atomic.Int64 // clock (ms) of the oldest append not yet flushed, 0 none
+	settled       atomic.Int64 // one above the offset up to which the log is in the tier; 0: it does not go there
 }
 
 // errClosed is what a log says that was deleted or shut down under its user.
@@ -190,7 +191,7 @@ func (l *Log) diskError(what string, err error) error {
 		return l.m.goOffline(fmt.Errorf("%s of %s: %w", what, l.tp, err))
 	}
 	l.m.disk.full(what+" of "+l.tp.String(), err)
-	return protocol.Errorf(protocol.KafkaStorageError, "%s: %v", what, err)
+	return &NoRoomError{Level: DiskIsFull, What: fmt.Sprintf("%s: %v", what, err)}
 }
 
 // readError is diskError for reads: a broken segment is the partition's

@@ -104,7 +104,7 @@ func OpenManager(opts ManagerOptions) (*Manager, error) {
 	}
 	m := &Manager{opts: opts, fs: opts.FS, lock: lock, logs: map[topicPartition]*Log{},
 		cache: &fileCache{fs: opts.FS, maxOpenFiles: opts.MaxOpenFiles},
-		disk:  newDiskGuard(opts.FS, opts.Dir, opts.DiskReserveBytes, opts.Events)}
+		disk:  newDiskGuard(opts.FS, opts.Dir, opts.DiskReserveBytes, opts.Now, opts.Events)}
 	if err := m.open(); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}

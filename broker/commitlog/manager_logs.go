@@ -262,6 +262,7 @@ func (m *Manager) housekeeping(ctx context.Context) {
 		}
 		now := m.opts.Now()
 		m.emptyTrash(now)
+		m.disk.tick()
 		logs := m.All()
 		for _, l := range logs {
 			if l.flushDue(now.UnixMilli()) {

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
@@ -102,21 +103,22 @@ func TestReserveThatFails(t *testing.T) {
 
 // TestReserveLeavesTheLastRoom: near the reserve of the disk guard nothing is taken that is not needed yet.
 func TestReserveLeavesTheLastRoom(t *testing.T) {
-	fsys := &smallDiskFS{MemFS: NewMemFS(), total: 1 << 30, avail: 1 << 29}
-	g := newDiskGuard(fsys, "d", AutoReserve, nil)
-	look := func() { g.unchecked.Store(g.reserveBytes); must(t, g.admit(1)) }
+	fsys := &smallDiskFS{MemFS: NewMemFS(), total: 1 << 30}
+	fsys.avail.Store(1 << 29)
+	g := newDiskGuard(fsys, "d", AutoReserve, time.Now, nil)
+	look := func() { g.unchecked.Store(g.reserveBytes); must(t, g.admit(1, false)) }
 	look()
 	if !g.roomy() {
 		t.Fatal("half a disk is not room")
 	}
-	fsys.avail = uint64(g.reserveBytes) + 1
+	fsys.avail.Store(uint64(g.reserveBytes) + 1)
 	look()
 	s := newSegment(&fileCache{fs: fsys, maxOpenFiles: 9}, filepath.Join("d", "x"), 0)
 	s.reserve(4<<20, 1<<30, g)
 	if g.roomy() || s.reservedBytes != 0 {
 		t.Fatal("reserved on a disk without room")
 	}
-	fsys.avail = 1 << 29
+	fsys.avail.Store(1 << 29)
 	look()
 	must(t, fsys.MkdirAll(filepath.Join("d", "x"), 0o755))
 	s.reserve(4<<20, 1<<30, g)
