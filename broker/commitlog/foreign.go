@@ -127,6 +127,7 @@ type ForeignLog struct {
 	LogStart int64 // first readable offset
 	End      int64 // what is below is committed and whole, and no transaction below is open
 	LeftOut  int64 // offsets behind End that the folder holds: not committed, or of open transactions
+	Missing  int64 // offsets that the high-watermark checkpoint knows and the folder has not, or not whole
 }
 
 type foreignSegment struct {
@@ -159,6 +160,7 @@ func (d *ForeignLogDir) Log(p ForeignPartition, indexIntervalBytes int32, nowMs 
 	f.End = min(stable, end)
 	if hw, ok := d.hwCheckpoint[tp]; ok {
 		f.End = min(f.End, hw)
+		f.Missing = max(0, hw-end)
 	}
 	f.LogStart = min(f.LogStart, end)
 	f.End = max(f.End, f.LogStart)
@@ -301,7 +303,7 @@ func (f *ForeignLog) walk(s foreignSegment, last bool, fn func(b record.Batch, p
 			return nil
 		}
 		torn := errors.Is(err, io.ErrUnexpectedEOF)
-		if last && len(scan.rest) >= record.PeekLen && binary.BigEndian.Uint32(scan.rest[8:]) == 0 {
+		if err != nil && last && len(scan.rest) >= record.PeekLen && binary.BigEndian.Uint32(scan.rest[8:]) == 0 {
 			return nil // room that was reserved and not used
 		}
 		if protocol.CodeOf(err) == protocol.UnsupportedForMessageFormat {

@@ -192,25 +192,29 @@ func segmentFiles(t *testing.T, dir string) []string {
 }
 
 type foreignDamage struct {
-	name   string
-	damage func(t *testing.T, dir string)
-	refuse string // "" when it is taken
-	lost   bool   // less than all records
+	name    string
+	damage  func(t *testing.T, dir string)
+	refuse  string // "" when it is taken
+	lost    bool   // less than all records
+	missing bool   // some of what was committed
 }
 
 var foreignDamages = []foreignDamage{
 	{"torn tail", func(t *testing.T, dir string) {
 		edit(t, slices.Max(segmentFiles(t, dir)), func(b []byte) []byte { return append(b, b[:40]...) })
-	}, "", false},
+	}, "", false, false},
 	{"reserved room", func(t *testing.T, dir string) {
 		edit(t, slices.Max(segmentFiles(t, dir)), func(b []byte) []byte { return append(b, make([]byte, 4096)...) })
-	}, "", false},
+	}, "", false, false},
 	{"no indexes", func(t *testing.T, dir string) {
 		for _, n := range segmentFiles(t, dir) {
 			must(t, os.Remove(strings.TrimSuffix(n, ".log")+".index"))
 		}
-	}, "", false},
-	{"no epochs", func(t *testing.T, dir string) { must(t, os.Remove(filepath.Join(dir, "t-0", epochFile))) }, "", false},
+	}, "", false, false},
+	{"no epochs", func(t *testing.T, dir string) { must(t, os.Remove(filepath.Join(dir, "t-0", epochFile))) }, "", false, false},
+	{"damage near the end", func(t *testing.T, dir string) {
+		edit(t, slices.Max(segmentFiles(t, dir)), func(b []byte) []byte { b[100] ^= 1; return b })
+	}, "", true, true},
 	{"batch gone by compaction", func(t *testing.T, dir string) {
 		edit(t, segmentFiles(t, dir)[1], func(b []byte) []byte {
 			one, rest, err := record.Next(b)
@@ -219,23 +223,23 @@ var foreignDamages = []foreignDamage{
 			must(t, err)
 			return append(slices.Clone([]byte(one)), rest...)
 		})
-	}, "", true},
+	}, "", true, false},
 	{"high watermark", func(t *testing.T, dir string) {
 		edit(t, filepath.Join(dir, highWatermarkFile), func([]byte) []byte { return []byte("0\n1\nt 0 50\n") })
-	}, "", true},
+	}, "", true, false},
 	{"wrong byte", func(t *testing.T, dir string) {
 		edit(t, segmentFiles(t, dir)[1], func(b []byte) []byte { b[len(b)/2] ^= 1; return b })
-	}, "at byte", false},
+	}, "at byte", false, false},
 	{"old format", func(t *testing.T, dir string) {
 		edit(t, segmentFiles(t, dir)[1], func(b []byte) []byte { b[16] = 1; return b })
-	}, "before Kafka 0.11", false},
+	}, "before Kafka 0.11", false, false},
 	{"cleaning under way", func(t *testing.T, dir string) {
 		must(t, os.WriteFile(filepath.Join(dir, "t-0", "00000000000000000000.log.swap"), nil, 0o600))
-	}, "compaction that a crash ended", false},
+	}, "compaction that a crash ended", false, false},
 	{"damaged checkpoint", func(t *testing.T, dir string) {
 		edit(t, filepath.Join(dir, highWatermarkFile), func([]byte) []byte { return []byte("x") })
-	}, "no header", false},
-	{"no log directory", func(t *testing.T, dir string) { must(t, os.Remove(filepath.Join(dir, metaFile))) }, "no such file", false},
+	}, "no header", false, false},
+	{"no log directory", func(t *testing.T, dir string) { must(t, os.Remove(filepath.Join(dir, metaFile))) }, "no such file", false, false},
 }
 
 // TestForeignDamage: what a crash or a disk left is judged as the broker itself would, where that loses nothing, and refused
@@ -263,8 +267,8 @@ func TestForeignDamage(t *testing.T) {
 				return
 			}
 			must(t, err)
-			if (records < whole) != tc.lost || next != min(f.End, stable) {
-				t.Errorf("%d of %d records up to %d", records, whole, next)
+			if (records < whole) != tc.lost || (f.Missing > 0) != tc.missing || next != min(f.End, stable) {
+				t.Errorf("%d of %d records up to %d of %d, %d left out, %d missing, stable %d", records, whole, next, f.End, f.LeftOut, f.Missing, stable)
 			}
 		})
 	}
