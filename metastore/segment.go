@@ -191,6 +191,9 @@ func (s *RemoteSegment) toProto() *metapb.Segment {
 	return p
 }
 
+// SegmentToProto is a segment as commands and journal entries hold it.
+func SegmentToProto(s *RemoteSegment) *metapb.Segment { return s.toProto() }
+
 // SegmentFromProto reads a segment of a command or journal entry; false when an id has not 16 bytes.
 func SegmentFromProto(p *metapb.Segment) (RemoteSegment, bool) {
 	id, ok1 := uuidOf(p.GetId())
