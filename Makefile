@@ -10,7 +10,7 @@ PROTOC_GEN_VERSION  := v1.36.11
 FUZZTIME   ?= 20s
 export VARVE_TOOLS_DIR := $(TOOLS)
 
-.PHONY: help run dev-s3 demo build test lint fuzz bench proto tools docs clean
+.PHONY: help run dev-s3 demo build test lint fuzz bench compat proto tools docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -19,10 +19,12 @@ const (
 
 // Client is one thing that people use to talk to a broker, at one version.
 type Client struct {
-	Name    string
-	Install func(ctx context.Context) error
-	Slow    bool // not part of the fast half
-	Cases   []Case
+	Name     string
+	Registry string // where Install gets it
+	Install  func(ctx context.Context) error
+	Version  func() string
+	Slow     bool // not part of the fast half
+	Cases    []Case
 }
 
 // Case is one thing that a client does.

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"varve/tests/kafka"
 	"varve/tests/node"
@@ -22,7 +23,7 @@ func clients3Jars() string { return cache("clients3", "lib") + "/*" }
 
 func command(ctx context.Context, dir, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir = dir
+	cmd.Dir, cmd.WaitDelay = dir, 5*time.Second
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, tailOf(string(out), 40))
 	}

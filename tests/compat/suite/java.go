@@ -29,7 +29,8 @@ var frameworkFlags = []string{"-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLev
 // frameworks are what stands on the Java client; a program of ours is called with a case and a scratch folder.
 func frameworks() []Client {
 	client := func(name, folder, class string, slow bool, names ...string) Client {
-		cl := Client{Name: name, Install: installFramework(folder), Slow: slow}
+		cl := Client{Name: name, Registry: registryMaven, Install: installFramework(folder), Slow: slow,
+			Version: pinned("tests/compat/suite/java/"+folder+"/pom.xml", name+".version")}
 		for _, n := range names {
 			cl.Cases = append(cl.Cases, Case{Name: n, Run: func(ctx context.Context, e *Env) error {
 				args := append(slices.Clone(frameworkFlags), "-Dlog4j2.configurationFile="+kafka.Log4j(),
@@ -47,8 +48,8 @@ func frameworks() []Client {
 	}
 }
 
-func javaClient(name, folder, jars string, install func(context.Context) error) Client {
-	return Client{Name: name, Install: install, Cases: program(func(ctx context.Context, c string) *exec.Cmd {
+func javaClient(name, pom, folder, jars string, install func(context.Context) error) Client {
+	return Client{Name: name, Registry: registryMaven, Install: install, Version: pinned(pom, "kafka.version"), Cases: program(func(ctx context.Context, c string) *exec.Cmd {
 		return kafka.Tool(ctx, cache(folder, "classes")+":"+jars, "Compat", c)
 	}, javaCases...)}
 }

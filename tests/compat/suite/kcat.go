@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 )
 
@@ -26,7 +27,17 @@ func kcatClient() Client {
 	for _, codec := range []string{"none", "gzip", "snappy", "lz4", "zstd"} {
 		cases = append(cases, Case{Name: "codec-" + codec, Run: kcatRoundTrip(codec)})
 	}
-	return Client{Name: "kcat", Install: installKcat, Cases: cases}
+	return Client{Name: "kcat", Registry: registryDebian, Install: installKcat, Version: kcatVersion, Cases: cases}
+}
+
+var kcatSays = regexp.MustCompile(`(?s)Version (\S+).*librdkafka ([0-9.]+)`)
+
+func kcatVersion() string {
+	out, _ := exec.Command("kcat", "-V").CombinedOutput()
+	if m := kcatSays.FindSubmatch(out); m != nil {
+		return fmt.Sprintf("%s on librdkafka %s", m[1], m[2])
+	}
+	return ""
 }
 
 func kcat(ctx context.Context, e *Env, stdin string, args ...string) (string, error) {

@@ -18,6 +18,8 @@ import (
 
 type options struct {
 	peer, only, fast bool
+	write            bool
+	unreachableOK    bool
 	clients, cases   *regexp.Regexp
 	jobs             int
 	keep, binary     string
@@ -29,6 +31,8 @@ func main() {
 	flag.BoolVar(&o.peer, "peer", false, "run the cells on Apache Kafka too")
 	flag.BoolVar(&o.only, "peer-only", false, "run the cells on Apache Kafka alone")
 	flag.BoolVar(&o.fast, "fast", false, "leave out the slow clients")
+	flag.BoolVar(&o.write, "write", false, "write the outcomes into docs/clients.md instead of comparing them with it")
+	flag.BoolVar(&o.unreachableOK, "unreachable-ok", false, "leave out clients whose registry cannot be reached, kcat and the Go clients excepted")
 	flag.IntVar(&o.jobs, "jobs", 3, "cells that run at once")
 	flag.StringVar(&o.keep, "keep", "", "folder for the brokers' data and logs, kept at the end (default: a temporary one)")
 	flag.StringVar(&o.binary, "varve", "", "the varve binary to run (default: built from cmd/varve)")
@@ -76,18 +80,34 @@ func suite(ctx context.Context, o options) error {
 			return err
 		}
 	}
-	for _, cl := range chosen {
-		if err := cl.Install(ctx); err != nil {
-			return err
-		}
+	chosen, missing, err := install(ctx, chosen, o.unreachableOK)
+	if err != nil {
+		return err
 	}
-	var table Table
+	table := Table{waits: waits, missing: missing}
 	for _, start := range brokers(o) {
 		if err := onBroker(ctx, o, start, scratch, chosen, &table); err != nil {
-			return errors.Join(err, table.Report(os.Stdout, waits))
+			return errors.Join(err, table.Report(os.Stdout, nil))
 		}
 	}
-	return table.Report(os.Stdout, waits)
+	return conclude(o, &table)
+}
+
+// conclude compares the outcomes with the committed table, or writes them there.
+func conclude(o options, table *Table) error {
+	page, err := os.ReadFile(goldenFile())
+	if err != nil {
+		return err
+	}
+	golden := readGolden(string(page))
+	if !o.write {
+		return table.Report(os.Stdout, golden)
+	}
+	if err := table.Report(os.Stdout, nil); err != nil {
+		return err
+	}
+	rows, _ := table.rows()
+	return writeGolden(golden.merge(rows, clients()), clients(), table.waits)
 }
 
 type starter struct {

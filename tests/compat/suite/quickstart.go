@@ -38,7 +38,7 @@ log.retention.check.interval.ms=300000
 
 // quickStartClient starts a broker on Kafka's quick-start file, nothing added or changed, and lets kcat write and read.
 func quickStartClient() Client {
-	return Client{Name: "quick-start", Install: installKcat, Cases: []Case{
+	return Client{Name: "quick-start", Registry: registryDebian, Install: installKcat, Version: kcatVersion, Cases: []Case{
 		{Name: "bootstrap-servers", Run: quickStart("controller.quorum.bootstrap.servers=localhost:9093")},
 		{Name: "voters", Run: quickStart("controller.quorum.voters=1@localhost:9093")},
 	}}

@@ -45,8 +45,20 @@ func readWaits(path string) (waits []Wait, err error) {
 	return waits, sc.Err()
 }
 
+func waitOf(waits []Wait, client, name string) (Wait, bool) {
+	at := slices.IndexFunc(waits, func(w Wait) bool { return w.Client == client && w.Case == name })
+	if at < 0 {
+		return Wait{}, false
+	}
+	return waits[at], true
+}
+
 // Table collects the cells of all brokers.
-type Table struct{ cells []Cell }
+type Table struct {
+	waits   []Wait
+	missing []Client // not installed
+	cells   []Cell
+}
 
 // Add appends one outcome.
 func (t *Table) Add(c Cell) { t.cells = append(t.cells, c) }
@@ -56,7 +68,7 @@ func (c Cell) line() string {
 	if c.Err != nil {
 		word = "FAIL"
 	}
-	return fmt.Sprintf("%-6s %s %-24s %-22s %s", c.Broker, word, c.Client, c.Case, c.Took.Round(10*time.Millisecond))
+	return fmt.Sprintf("%-6s %s %-26s %-22s %s", c.Broker, word, c.Client, c.Case, c.Took.Round(10*time.Millisecond))
 }
 
 // row is one client and case over the brokers.
@@ -81,28 +93,26 @@ func (t *Table) rows() (rows []*row, brokers []string) {
 	return rows, brokers
 }
 
-// Report prints the table, what failed and why, and returns an error when a cell fails that may not, or passes though it
-// is listed as waiting.
-func (t *Table) Report(w io.Writer, waits []Wait) error {
+// Report prints the table, what failed and why, and returns an error when a cell fails that may not, passes though it is
+// listed as waiting, or is not what the committed table says; nil leaves that one out.
+func (t *Table) Report(w io.Writer, golden Golden) error {
 	rows, brokers := t.rows()
-	fmt.Fprintf(w, "\n%-24s %-22s", "client", "case")
+	fmt.Fprintf(w, "\n%-26s %-22s", "client", "case")
 	for _, b := range brokers {
 		fmt.Fprintf(w, " %-14s", b)
 	}
 	fmt.Fprintln(w)
 	passed, waiting, bad := 0, 0, 0
 	for _, r := range rows {
-		verdict, fault := judge(r, waits)
-		fmt.Fprintf(w, "%-24s %-22s", r.client, r.name)
-		for _, b := range brokers {
-			c, ran := r.by[b]
-			word := "-"
-			if ran && c.Err == nil {
-				word = fmt.Sprintf("pass %.1fs", c.Took.Seconds())
-			} else if ran {
-				word = "FAIL"
+		verdict, fault := judge(r, t.waits)
+		if golden != nil && !fault {
+			if differs := golden.differs(r); differs != "" {
+				verdict, fault = differs, true
 			}
-			fmt.Fprintf(w, " %-14s", word)
+		}
+		fmt.Fprintf(w, "%-26s %-22s", r.client, r.name)
+		for _, b := range brokers {
+			fmt.Fprintf(w, " %-14s", r.word(b))
 		}
 		fmt.Fprintln(w, " "+verdict)
 		switch {
@@ -113,6 +123,9 @@ func (t *Table) Report(w io.Writer, waits []Wait) error {
 		default:
 			passed++
 		}
+	}
+	for _, cl := range t.missing {
+		fmt.Fprintf(w, "%-26s %-22s not installed: %s was not reached\n", cl.Name, fmt.Sprintf("(%d cases)", len(cl.Cases)), cl.Registry)
 	}
 	for _, r := range rows {
 		for _, b := range brokers {
@@ -128,13 +141,21 @@ func (t *Table) Report(w io.Writer, waits []Wait) error {
 	return nil
 }
 
+func (r *row) word(broker string) string {
+	c, ran := r.by[broker]
+	switch {
+	case !ran:
+		return notRun
+	case c.Err != nil:
+		return "FAIL"
+	}
+	return fmt.Sprintf("pass %.1fs", c.Took.Seconds())
+}
+
 // judge says what is to be said of a row, and whether it fails the run.
 func judge(r *row, waits []Wait) (verdict string, fault bool) {
-	at := slices.IndexFunc(waits, func(w Wait) bool { return w.Client == r.client && w.Case == r.name })
-	why := ""
-	if at >= 0 {
-		why = waits[at].Why
-	}
+	w, _ := waitOf(waits, r.client, r.name)
+	why := w.Why
 	varve, ranHere := r.by["varve"]
 	kafka, ranThere := r.by["kafka"]
 	switch {

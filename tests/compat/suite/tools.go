@@ -36,7 +36,7 @@ func toolsClient() Client {
 	for i := range cases {
 		cases[i].Limit = toolsTimeMax
 	}
-	return Client{Name: "kafka-tools", Install: kafka.Install, Cases: cases}
+	return Client{Name: "kafka-tools", Registry: registryMaven, Install: kafka.Install, Version: pinned("tests/kafka/kafka.pom.xml", "kafka.version"), Cases: cases}
 }
 
 // tool runs one of the tools against the cell's broker.
