@@ -3,6 +3,7 @@ package metastore
 import (
 	"bytes"
 	"context"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -217,7 +218,23 @@ func TierStateFromProto(row *metapb.TierRow) TierState {
 	return s
 }
 
-func (s *TierState) toProto() *metapb.TierRow {
+// Extend is what FINISHED does to the state: s is at its end, with its lineage.
+func (s *TierState) Extend(seg *RemoteSegment) {
+	if len(seg.Epochs) > 0 {
+		s.Epochs = joinLineage(s, seg)
+	}
+	s.End = seg.Next
+	s.Settled = max(s.Settled, s.End)
+}
+
+// Trim drops the epochs of offsets that are not in the tier, but for the last one below its end.
+func (s *TierState) Trim() {
+	s.Epochs = slices.DeleteFunc(s.Epochs, func(e EpochStart) bool { return e.Start >= s.End })
+	s.Epochs = trimLineage(s.Epochs, s.LogStart)
+}
+
+// Row is the state as it stands in the metastore.
+func (s *TierState) Row() *metapb.TierRow {
 	row := &metapb.TierRow{LogStart: s.LogStart, End: s.End, Bytes: s.Bytes, Count: s.Count}
 	if s.Settled > s.End {
 		row.Settled = s.Settled

@@ -58,7 +58,7 @@ func hiddenTopic(r *rig, name string, n int) protocol.UUID {
 	}
 	rows = PackSegments(rows, &RemoteSegment{ID: uid("gone"), Base: 0, Next: 5, State: SegDeleteStarted}, place)
 	cmd := &metapb.RestoreRows{TopicId: id[:], Locations: []string{"mem:#p//old"}, Rows: rows,
-		Tier: (&TierState{LogStart: 3, End: int64(10 * n), Epochs: []EpochStart{{Epoch: 6}}, Bytes: int64(5 * n), Count: int64(n)}).toProto()}
+		Tier: (&TierState{LogStart: 3, End: int64(10 * n), Epochs: []EpochStart{{Epoch: 6}}, Bytes: int64(5 * n), Count: int64(n)}).Row()}
 	r.must(restoreCmd(cmd))
 	return id
 }

@@ -165,7 +165,7 @@ func readTier(r pebble.Reader, topic protocol.UUID, partition int32) (TierState,
 }
 
 func (t *tx) putTier(topic protocol.UUID, partition int32, s *TierState) {
-	t.setProto(partKey(nsTier, topic, partition), s.toProto())
+	t.setProto(partKey(nsTier, topic, partition), s.Row())
 }
 
 // lineageWellFormed reports whether the segment's epochs ascend, begin at or below its base, end inside it and are not younger than its

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"varve/metastore"
 	"varve/protocol"
@@ -22,6 +23,9 @@ func (m *Manager) collect(ctx context.Context) error {
 		return nil
 	}
 	if err := m.readClock(); err != nil {
+		return err
+	}
+	if err := m.mayDelete(); err != nil {
 		return err
 	}
 	var at metastore.Cursor
@@ -55,8 +59,9 @@ func (m *Manager) collect(ctx context.Context) error {
 // this one, so that deleting it here would only forget it there.
 func (m *Manager) due(ctx context.Context, rows []metastore.RemoteSegment) (due []metastore.RemoteSegment, err error) {
 	now, journaled := m.o.Now().UnixMilli(), m.o.Meta.JournaledThrough()
+	held := slices.ContainsFunc(rows, inOtherFolder) && m.o.Meta.Image().AnyHeld()
 	for _, r := range rows {
-		if r.State != metastore.SegDeleteStarted || r.DeleteIndex > journaled {
+		if r.State != metastore.SegDeleteStarted || r.DeleteIndex > journaled || held && inOtherFolder(r) {
 			continue
 		}
 		wait := r.StateTimeMs + m.o.DeleteDelayMs
@@ -80,9 +85,12 @@ func (m *Manager) due(ctx context.Context, rows []metastore.RemoteSegment) (due 
 
 // deleteBatch deletes objects, then the rows of those that went.
 func (m *Manager) deleteBatch(ctx context.Context, rows []metastore.RemoteSegment) error {
-	ctx, cancel := context.WithTimeout(ctx, deleteDeadline)
+	ctx, cancel := context.WithTimeout(ctx, m.deleteWithin())
 	defer cancel()
 	if err := m.checkOwner(ctx); err != nil {
+		return err
+	}
+	if err := m.checkClaims(ctx, rows); err != nil {
 		return err
 	}
 	if err := m.fail(fpGCDelete); err != nil {

@@ -30,16 +30,22 @@ type Manager struct {
 	wake   chan struct{} // something was queued or a slot came free
 	retain chan struct{} // retention has something to do at once
 
-	mu         sync.Mutex
-	ownerEpoch int64 // epoch of our owner object, 0 = not seen yet
-	ownerErr   error
-	clockErr   error
-	parts      map[partKey]*part
-	queue      []*part // partitions to look at for uploads, each at most once
-	tasks      map[*task]struct{}
-	gcErr      error
-	journalErr error
-	scrubbed   [VerifyData + 1]ScrubPass // the last pass of each level
+	snapMu sync.Mutex // one snapshot at a time
+	job    restoreJob
+
+	mu          sync.Mutex
+	ownerEpoch  int64 // epoch of our owner object, 0 = not seen yet
+	ownerErr    error
+	deleteLimit time.Duration // of one batch of deletes, as the owner object has it; 0 = not seen yet
+	clockErr    error
+	parts       map[partKey]*part
+	queue       []*part // partitions to look at for uploads, each at most once
+	tasks       map[*task]struct{}
+	gcErr       error
+	journalErr  error
+	snapErr     error
+	restoreErr  error
+	scrubbed    [VerifyData + 1]ScrubPass // the last pass of each level
 }
 
 type partKey struct {
@@ -107,7 +113,7 @@ func New(o Options) (*Manager, error) {
 		streams: newStreams(o.Now), giants: make(chan struct{}, 1),
 		wake: make(chan struct{}, 1), retain: make(chan struct{}, 1), parts: map[partKey]*part{}, tasks: map[*task]struct{}{},
 	}
-	m.mem.spill = m.spill
+	m.mem.spill, m.job.wake = m.spill, make(chan struct{}, 1)
 	return m, nil
 }
 
@@ -190,11 +196,14 @@ func (m *Manager) Run(ctx context.Context) error {
 	loops.Go(func() { m.every(ctx, m.o.TaskIntervalMs, func() { m.note(&m.gcErr, m.collect(ctx)) }) })
 	loops.Go(func() { m.every(ctx, m.o.JournalIntervalMs, func() { m.note(&m.journalErr, m.journalAll(ctx)) }) })
 	loops.Go(func() { m.scrub(ctx) })
+	loops.Go(func() { m.snapshots(ctx) })
+	loops.Go(func() { m.restores(ctx) })
 	loops.Wait()
 	m.fills.close()
 	m.waitTasks(&tasks)
 	if foreign == nil {
 		m.lastJournal(ctx)
+		m.lastSnapshot(ctx)
 	}
 	m.cache.close()
 	m.indexFile.close()
@@ -257,7 +266,7 @@ func (m *Manager) tick(ctx context.Context) error {
 	claimed := m.ownerEpoch != 0
 	m.mu.Unlock()
 	if claimed {
-		return nil
+		return m.stillOwner(ctx)
 	}
 	octx, cancel := context.WithTimeout(ctx, metaDeadline)
 	defer cancel()

@@ -66,6 +66,9 @@ type Options struct {
 	Location  string // canonical URL of the store, kept in each row
 	Prefix    string // folder inside the store, without slashes at its ends; may be empty
 	Meta      Meta
+	State     ClusterState                                                 // nil: no snapshots and no restores
+	Groups    GroupOffsets                                                 // nil: there are no groups
+	Publish   func(ctx context.Context, t *metastore.RestoringTopic) error // makes a restored topic visible; nil without State
 	ClusterID string
 	BrokerID  int32
 
@@ -74,13 +77,15 @@ type Options struct {
 	IndexCacheBytes int64  // bound of the indexes' file; below one chunk = none
 	ReadMemoryBytes int64  // bound of the chunks in memory: read-ahead, and what is being sent; 134217728
 
-	DeleteDelayMs     int64 // between DELETE_STARTED and the deletion of an object; 0 = none
-	UploadDeadlineMs  int64 // from STARTED to FINISHED; 600000
-	TaskIntervalMs    int64 // between two looks at a partition; 30000 (remote.log.manager.task.interval.ms)
-	JournalIntervalMs int64 // between two journal objects; 10000
-	Concurrency       int   // partitions worked on at once; 4
-	ScrubIntervalMs   int64 // between two passes of the scrub; 86400000; negative = none
-	ScrubBytesPerSec  int64 // of the pass that reads every byte; 0 = no such pass
+	DeleteDelayMs      int64 // between DELETE_STARTED and the deletion of an object; 0 = none
+	UploadDeadlineMs   int64 // from STARTED to FINISHED; 600000
+	TaskIntervalMs     int64 // between two looks at a partition; 30000 (remote.log.manager.task.interval.ms)
+	JournalIntervalMs  int64 // between two journal objects; 10000
+	Concurrency        int   // partitions worked on at once; 4
+	SnapshotIntervalMs int64 // between two snapshots in the bucket; 600000
+	DeleteDeadlineMs   int64 // of one batch of deletes, named in the owner object when it is first written; 0 = a minute
+	ScrubIntervalMs    int64 // between two passes of the scrub; 86400000; negative = none
+	ScrubBytesPerSec   int64 // of the pass that reads every byte; 0 = no such pass
 
 	Now       func() time.Time        // time.Now
 	Clock     *ClockGuard             // one that keeps nothing
@@ -165,6 +170,7 @@ func (o Options) withDefaults() Options {
 	or(&o.TaskIntervalMs, defaultTaskIntervalMs)
 	or(&o.JournalIntervalMs, defaultJournalIntervalMs)
 	or(&o.ReadMemoryBytes, defaultReadMemoryBytes)
+	or(&o.SnapshotIntervalMs, defaultSnapshotIntervalMs)
 	if o.ScrubIntervalMs == 0 {
 		o.ScrubIntervalMs = defaultScrubIntervalMs
 	}

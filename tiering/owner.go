@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"varve/tiering/objstore"
 )
@@ -13,15 +14,24 @@ import (
 // Owner object, version 1: JSON, so that a person who looks at a bucket can read
 // it.
 //
-//	{"version":1,"cluster_id":"...","epoch":1}
+//	{"version":1,"cluster_id":"...","epoch":1,"delete_deadline_ms":60000}
 //
 // It is written once by conditional put. Its epoch rises when a restore takes the
 // prefix over; deletes are allowed only while it names this cluster with the epoch
-// that this process found first.
+// that this process found first. No batch of deletes takes longer than its deadline
+// (a minute where none is named): who takes the prefix over waits for so long.
 type ownerObject struct {
-	Version   int    `json:"version"`
-	ClusterID string `json:"cluster_id"`
-	Epoch     int64  `json:"epoch"`
+	Version          int    `json:"version"`
+	ClusterID        string `json:"cluster_id"`
+	Epoch            int64  `json:"epoch"`
+	DeleteDeadlineMs int64  `json:"delete_deadline_ms,omitempty"`
+}
+
+func (o *ownerObject) deadline() time.Duration {
+	if o.DeleteDeadlineMs <= 0 {
+		return deleteDeadline
+	}
+	return time.Duration(o.DeleteDeadlineMs) * time.Millisecond
 }
 
 const (
@@ -54,7 +64,7 @@ func (m *Manager) ClaimOwner(ctx context.Context) error {
 	if err := m.fail(fpOwnerPut); err != nil {
 		return err
 	}
-	b, err := json.Marshal(ownerObject{ownerVersion, m.o.ClusterID, 1})
+	b, err := json.Marshal(ownerObject{ownerVersion, m.o.ClusterID, 1, m.o.DeleteDeadlineMs})
 	if err != nil {
 		return err
 	}
@@ -68,29 +78,106 @@ func (m *Manager) ClaimOwner(ctx context.Context) error {
 
 // checkOwner reads the owner object again. It remembers the epoch first seen.
 func (m *Manager) checkOwner(ctx context.Context) error {
-	b, err := m.getAll(ctx, m.ownerKey, maxOwnerBytes, "owner")
+	o, err := readOwner(ctx, m.o.Store, m.ownerKey)
 	if err != nil {
 		return err
-	}
-	var o ownerObject
-	if err := json.Unmarshal(b, &o); err != nil {
-		return corrupt(m.ownerKey, "not JSON: %v", err)
-	}
-	if o.Version != ownerVersion {
-		return &FormatError{fmt.Sprintf("version %d of the owner object", o.Version)}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if o.ClusterID != m.o.ClusterID || (m.ownerEpoch != 0 && o.Epoch != m.ownerEpoch) {
 		return &OwnerError{Key: m.ownerKey, Have: o.ClusterID, HaveEpoch: o.Epoch, Want: m.o.ClusterID}
 	}
-	m.ownerEpoch = o.Epoch
+	m.ownerEpoch, m.deleteLimit = o.Epoch, o.deadline()
 	return nil
+}
+
+// stillOwner is checkOwner for whoever only wants to know whether the prefix was taken over: a store that does not answer
+// is no reason to stop.
+func (m *Manager) stillOwner(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, metaDeadline)
+	defer cancel()
+	err := m.checkOwner(ctx)
+	var foreign *OwnerError
+	if errors.As(err, &foreign) {
+		m.note(&m.ownerErr, err)
+		return err
+	}
+	return nil
+}
+
+// checkClaim makes sure that the folder of another cluster, which a restore took over, is still this one's.
+func (m *Manager) checkClaim(ctx context.Context, cluster string, epoch int64) error {
+	key := ownerKey(m.o.Prefix, cluster)
+	o, err := readOwner(ctx, m.o.Store, key)
+	if err != nil {
+		return err
+	}
+	if o.ClusterID != m.o.ClusterID || o.Epoch != epoch {
+		return &OwnerError{Key: key, Have: o.ClusterID, HaveEpoch: o.Epoch, Want: m.o.ClusterID}
+	}
+	return nil
+}
+
+// takeOver makes this cluster the owner of another one's folder, whoever has it now, and returns the claim and how long
+// deletes of the owner before may still be on their way. Doing it again, after a crash, finds the claim.
+func takeOver(ctx context.Context, store objstore.Store, prefix, cluster, by string) (epoch int64, wait time.Duration, err error) {
+	key := ownerKey(prefix, cluster)
+	for range maxTakeOvers {
+		info, err := store.Head(ctx, key)
+		opt := objstore.PutOptions{IfMatch: info.ETag, Cause: "owner"}
+		old := ownerObject{}
+		switch {
+		case errors.Is(err, objstore.ErrNotFound):
+			opt = objstore.PutOptions{IfNoneMatch: true, Cause: "owner"}
+		case err != nil:
+			return 0, 0, err
+		default:
+			// Read after the tag: what another writes in between makes the put fail.
+			if old, err = readOwner(ctx, store, key); err != nil {
+				return 0, 0, err
+			}
+		}
+		if old.ClusterID == by {
+			return old.Epoch, old.deadline(), nil
+		}
+		b, err := json.Marshal(ownerObject{ownerVersion, by, old.Epoch + 1, old.DeleteDeadlineMs})
+		if err != nil {
+			return 0, 0, err
+		}
+		_, err = store.Put(ctx, key, objstore.BytesBody(b), opt)
+		if err != nil && !errors.Is(err, objstore.ErrPrecondition) && !objstore.IsRetryable(err) {
+			return 0, 0, err
+		}
+		// A lost reply and a race look alike: what stands there now decides.
+	}
+	return 0, 0, &objstore.RetryableError{Err: fmt.Errorf("tiering: %s changes hands again and again", key)}
+}
+
+const maxTakeOvers = 4
+
+// readOwner reads an owner object. Errors: *FormatError, *protocol.CorruptionError,
+// those of the store.
+func readOwner(ctx context.Context, store objstore.Store, key string) (o ownerObject, err error) {
+	b, err := getWhole(ctx, store, key, maxOwnerBytes, "owner")
+	if err != nil {
+		return o, err
+	}
+	if err := json.Unmarshal(b, &o); err != nil {
+		return o, corrupt(key, "not JSON: %v", err)
+	}
+	if o.Version != ownerVersion {
+		return o, &FormatError{fmt.Sprintf("version %d of the owner object", o.Version)}
+	}
+	return o, nil
 }
 
 // getAll reads a whole object of at most maxBytes.
 func (m *Manager) getAll(ctx context.Context, key string, maxBytes int64, cause string) ([]byte, error) {
-	r, err := m.o.Store.Get(ctx, key, 0, -1, cause)
+	return getWhole(ctx, m.o.Store, key, maxBytes, cause)
+}
+
+func getWhole(ctx context.Context, store objstore.Store, key string, maxBytes int64, cause string) ([]byte, error) {
+	r, err := store.Get(ctx, key, 0, -1, cause)
 	if err != nil {
 		return nil, err
 	}

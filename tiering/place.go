@@ -47,6 +47,9 @@ func segmentKeyIn(prefix, cluster string, s *metastore.RemoteSegment) string {
 	}.String()
 }
 
+// inOtherFolder reports whether the object lies where another cluster had put it.
+func inOtherFolder(s metastore.RemoteSegment) bool { return clusterIn(s.Location) != "" }
+
 // here reports whether a location is that of this cluster's store and folder.
 func (m *Manager) here(location string) bool {
 	return location == locationOf(m.o.Location, m.o.Prefix, clusterIn(location))

@@ -66,7 +66,7 @@ func (m *Manager) noteRetain(pt *part, err error) {
 
 // retainPart does one partition.
 func (m *Manager) retainPart(ctx context.Context, pt *part) error {
-	if pt.TierConfig().Left {
+	if pt.TierConfig().Left && !m.held(pt) {
 		return m.leave(ctx, pt)
 	}
 	if err := m.seal(pt); err != nil {
@@ -79,8 +79,12 @@ func (m *Manager) retainPart(ctx context.Context, pt *part) error {
 }
 
 // limits is a partition's config without limits of age while the clock is not to be believed. Those of size go on.
+// A restored topic has no limits until it is released.
 func (m *Manager) limits(pt *part) TierConfig {
 	cfg := pt.TierConfig()
+	if m.held(pt) {
+		cfg.RetentionMs, cfg.RetentionBytes = -1, -1
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.clockErr != nil {

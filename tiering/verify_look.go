@@ -197,7 +197,10 @@ func (m *Manager) deleteOrphans(ctx context.Context, batch []Finding) (left map[
 	if err := m.readClock(); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, deleteDeadline)
+	if err := m.mayDelete(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, m.deleteWithin())
 	defer cancel()
 	if err := m.checkOwner(ctx); err != nil {
 		return nil, err

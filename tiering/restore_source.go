@@ -1,0 +1,502 @@
+package tiering
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"varve/metastore/metapb"
+	"varve/protocol"
+	"varve/tiering/objstore"
+)
+
+const (
+	// restoreEpochMargin and restoreProducerMargin are added to what the bucket knows: elections and ids of the last moments are in
+	// no snapshot and no journal.
+	restoreEpochMargin    = 100
+	restoreProducerMargin = 1_000_000
+
+	maxJournalGets = 16 // at once
+)
+
+// internalTopics have no records in the tier: what of them can come back is in the snapshot.
+var internalTopics = []string{"__consumer_offsets", "__transaction_state", "__share_group_state"}
+
+// restoreSink takes what a source finds: all topics, then partitions (from several goroutines), then group offsets.
+type restoreSink interface {
+	topic(ctx context.Context, id protocol.UUID, row *metapb.RestoringTopicRow) error
+	partition(ctx context.Context, p *sourcePartition) error
+	offsets(ctx context.Context, asOfMs int64, offsets []*metapb.GroupOffset) error
+}
+
+// sourceTopic is a topic as of the point in time that is restored.
+type sourceTopic struct {
+	name        string
+	configs     map[string]string
+	epochs      []int32 // the highest leader epoch found, by partition
+	replication int32
+	deleted     bool
+}
+
+func (t *sourceTopic) row() *metapb.RestoringTopicRow {
+	r := &metapb.RestoringTopicRow{Name: t.name, Configs: t.configs, Replication: t.replication}
+	for _, e := range t.epochs {
+		r.LeaderEpochs = append(r.LeaderEpochs, e+restoreEpochMargin)
+	}
+	return r
+}
+
+// sawEpoch notes a leader epoch of a partition, and that there is one.
+func (t *sourceTopic) sawEpoch(partition, epoch int32) {
+	for int(partition) >= len(t.epochs) {
+		t.epochs = append(t.epochs, 0)
+	}
+	t.epochs[partition] = max(t.epochs[partition], epoch)
+}
+
+// restoreSource is the state of a cluster as the bucket has it: a snapshot and the journal after it, up to a point in time.
+type restoreSource struct {
+	store           objstore.Store
+	prefix, cluster string
+	toMs            int64             // 0 = the newest
+	pattern         string            // of topic names; "" = all
+	skip            map[uint64]string // snapshots that cannot be used, and why
+
+	base    uint64 // index of the snapshot, 0 without one
+	cl      *metapb.SnapshotCluster
+	places  []string
+	configs map[string]*metapb.SnapshotBrokerConfigs
+	topics  map[protocol.UUID]*sourceTopic
+	nextPID int64
+
+	globals []*metapb.JournalRecord
+	parts   map[partKey][]partEntry // of the journal, in order
+	rep     *RestoreReport
+}
+
+// partEntry is what one journal entry says of one partition.
+type partEntry struct {
+	index   uint64
+	timeMs  int64
+	records []*metapb.JournalRecord
+}
+
+// NoSourceError says that a folder in the bucket holds nothing that can be restored, and what to do.
+type NoSourceError struct{ What, Fix string }
+
+// Error implements error.
+func (e *NoSourceError) Error() string { return e.What + ": " + e.Fix }
+
+// matches reports whether a topic is to be restored.
+func matches(pattern, name string) bool {
+	if slices.Contains(internalTopics, name) {
+		return false
+	}
+	ok, err := path.Match(pattern, name)
+	return pattern == "" || err == nil && ok
+}
+
+// open finds the snapshot to begin with and reads the journal after it. Errors: *NoSourceError, *protocol.CorruptionError, *FormatError,
+// those of the store.
+func (s *restoreSource) open(ctx context.Context) error {
+	s.cl, s.topics, s.configs = &metapb.SnapshotCluster{}, map[protocol.UUID]*sourceTopic{}, map[string]*metapb.SnapshotBrokerConfigs{}
+	s.parts = map[partKey][]partEntry{}
+	if err := s.choose(ctx); err != nil {
+		return err
+	}
+	return s.readJournal(ctx)
+}
+
+// choose picks the newest snapshot that is not younger than the point in time.
+func (s *restoreSource) choose(ctx context.Context) error {
+	heads, err := listSnapshots(ctx, s.store, s.prefix, s.cluster)
+	if err != nil {
+		return err
+	}
+	slices.Reverse(heads)
+	young := 0
+	for _, l := range heads {
+		if s.skip[l.index] != "" {
+			continue
+		}
+		b, err := getPart(ctx, s.store, snapKey(s.prefix, s.cluster, l.index), snapHeaderBytes)
+		if err != nil {
+			return err
+		}
+		h, err := parseSnapHead(b)
+		if err != nil {
+			s.rep.find("the snapshot at index %d cannot be read: %v", l.index, err)
+			continue
+		}
+		if s.toMs > 0 && h.TakenMs > s.toMs {
+			young++
+			continue
+		}
+		s.base, s.rep.SnapshotIndex, s.rep.SnapshotTime = l.index, l.index, timeText(h.TakenMs)
+		s.rep.pointMs = h.TakenMs
+		return nil
+	}
+	if young > 0 {
+		s.rep.find("all %d snapshots are younger than the point in time: only the journal leads there", young)
+	}
+	return nil
+}
+
+func getPart(ctx context.Context, store objstore.Store, key string, length int64) ([]byte, error) {
+	r, err := store.Get(ctx, key, 0, length, "restore")
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	b := make([]byte, length)
+	n := 0
+	for n < len(b) {
+		got, err := r.Read(b[n:])
+		n += got
+		if err != nil {
+			break // a head that is short is told of by who reads it
+		}
+	}
+	return b[:n], nil
+}
+
+// readJournal reads the objects that may hold entries after the snapshot.
+func (s *restoreSource) readJournal(ctx context.Context) error {
+	var keys []string
+	err := s.store.List(ctx, journalPrefix(s.prefix, s.cluster), "", func(o objstore.ObjectInfo) bool {
+		if first, err := ParseJournalKey(o.Key); err == nil {
+			if first <= s.base {
+				keys = keys[:0] // what came before is in the snapshot, all of it
+			}
+			keys = append(keys, o.Key)
+		}
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	if s.base == 0 && len(keys) == 0 {
+		return &NoSourceError{fmt.Sprintf("the folder of cluster %s has neither a snapshot nor a journal", s.cluster), "restore with --salvage what its segments hold"}
+	}
+	through := s.base
+	for window := range slices.Chunk(keys, maxJournalGets) {
+		objects := make([]JournalObject, len(window))
+		g, gctx := errgroup.WithContext(ctx)
+		for i, key := range window {
+			g.Go(func() error {
+				return getChecked(gctx, s.store, key, maxJournalObjectBytes, "restore", func(b []byte) (err error) {
+					objects[i], err = DecodeJournal(b)
+					return err
+				})
+			})
+		}
+		if err := g.Wait(); err != nil {
+			return err
+		}
+		for i := range objects {
+			over, err := s.takeObject(&objects[i], &through, window[i])
+			if err != nil || over {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// takeObject takes the entries of one object that are news; over: the point in time is reached.
+func (s *restoreSource) takeObject(o *JournalObject, through *uint64, key string) (over bool, err error) {
+	if first := o.Entries[0]; o.Chained && o.Prev > *through {
+		if s.toMs > 0 && first.TimeMs > s.toMs {
+			return true, nil // it may be that nothing of what is missing is wanted; the snapshot after it says so or not
+		}
+		return false, &NoSourceError{
+			fmt.Sprintf("the journal of cluster %s misses what lies between the indexes %d and %d (before %s)", s.cluster, *through, first.Index, key),
+			fmt.Sprintf("restore --to %s, the last moment before, or with --salvage", timeText(s.rep.pointMs)),
+		}
+	}
+	s.rep.JournalObjects++
+	for _, e := range o.Entries {
+		if e.Index <= *through {
+			continue
+		}
+		if s.toMs > 0 && e.TimeMs > s.toMs {
+			return true, nil
+		}
+		*through = e.Index
+		s.rep.JournalEntries++
+		s.rep.LastIndex, s.rep.pointMs = e.Index, max(s.rep.pointMs, e.TimeMs)
+		if err := s.takeEntry(e); err != nil {
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+func (s *restoreSource) takeEntry(e *metapb.JournalEntry) error {
+	of := map[partKey][]*metapb.JournalRecord{}
+	for _, r := range e.Records {
+		key, ok := recordPart(r)
+		switch {
+		case r.GetRestored() != nil:
+			return &NoSourceError{
+				fmt.Sprintf("cluster %s had taken in topics of cluster %s, and was lost before its own snapshot held them", s.cluster, r.GetRestored().Source),
+				"restore from --cluster " + r.GetRestored().Source,
+			}
+		case ok:
+			of[key] = append(of[key], r)
+		default:
+			s.globals = append(s.globals, r)
+		}
+		if f := cmp.Or(r.GetFinished(), r.GetReplaced().GetSegment()); f != nil {
+			// Topics of the snapshot are not read yet: the epoch goes the same way as they do.
+			s.globals = append(s.globals, r)
+		}
+	}
+	for key, records := range of {
+		s.parts[key] = append(s.parts[key], partEntry{e.Index, e.TimeMs, records})
+	}
+	return nil
+}
+
+// recordPart is the partition that a record is about; false for all others.
+func recordPart(r *metapb.JournalRecord) (partKey, bool) {
+	var id []byte
+	var p int32
+	switch b := r.Body.(type) {
+	case *metapb.JournalRecord_Finished:
+		id, p = b.Finished.GetTopicId(), b.Finished.GetPartition()
+	case *metapb.JournalRecord_Replaced:
+		id, p = b.Replaced.GetSegment().GetTopicId(), b.Replaced.GetSegment().GetPartition()
+	case *metapb.JournalRecord_LogStart:
+		id, p = b.LogStart.GetTopicId(), b.LogStart.GetPartition()
+	case *metapb.JournalRecord_DeleteStarted:
+		if segs := b.DeleteStarted.GetSegments(); len(segs) > 0 && onePart(segs) {
+			id, p = segs[0].TopicId, segs[0].Partition
+		}
+	}
+	if len(id) != 16 {
+		return partKey{}, false
+	}
+	return partKey{protocol.UUID(id), p}, true
+}
+
+func onePart(segs []*metapb.Segment) bool {
+	for _, s := range segs {
+		if s.Partition != segs[0].Partition || string(s.TopicId) != string(segs[0].TopicId) {
+			return false
+		}
+	}
+	return true
+}
+
+// run reads the snapshot and hands everything, as of the point in time, to the sink. Errors are those of open and of the sink.
+func (s *restoreSource) run(ctx context.Context, sink restoreSink, limit int) error {
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(limit)
+	w := &sourceWalk{s: s, sink: sink, g: g, ctx: gctx, outer: ctx}
+	err := w.read()
+	if werr := g.Wait(); err == nil || errors.Is(err, context.Canceled) {
+		err = cmp.Or(werr, err)
+	}
+	return err
+}
+
+// snapFailed says which snapshot turned out to be damaged.
+type snapFailed struct {
+	index uint64
+	err   error
+}
+
+func (e *snapFailed) Error() string { return fmt.Sprintf("snapshot at index %d: %v", e.index, e.err) }
+func (e *snapFailed) Unwrap() error { return e.err }
+
+// sourceWalk is one pass over a source.
+type sourceWalk struct {
+	s      *restoreSource
+	sink   restoreSink
+	g      *errgroup.Group
+	ctx    context.Context // ends with the first error, and with the partitions
+	outer  context.Context
+	part   *sourcePartition // being gathered
+	shown  bool             // the topics were handed on
+	done   map[partKey]bool // partitions of the snapshot that the journal speaks of too
+	asOf   int64
+	groups []*metapb.GroupOffset
+}
+
+func (w *sourceWalk) read() error {
+	w.done = map[partKey]bool{}
+	if w.s.base > 0 {
+		_, err := newSnapReader(w.s.store, w.s.prefix, w.s.cluster).read(w.ctx, w.s.base, w.record)
+		if isCorrupt(err) || isMissing(err) {
+			return &snapFailed{w.s.base, err}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := w.rest(); err != nil {
+		return err
+	}
+	if err := w.g.Wait(); err != nil { // offsets are clamped to what the partitions turned out to hold
+		return err
+	}
+	if len(w.groups) > 0 {
+		return w.sink.offsets(w.outer, w.asOf, w.groups)
+	}
+	return nil
+}
+
+// rest hands on what the snapshot ended with, and partitions that only the journal knows.
+func (w *sourceWalk) rest() error {
+	if err := w.show(); err != nil {
+		return err
+	}
+	w.flush()
+	left := slices.SortedFunc(maps.Keys(w.s.parts), func(a, b partKey) int {
+		return cmp.Or(strings.Compare(string(a.topic[:]), string(b.topic[:])), cmp.Compare(a.partition, b.partition))
+	})
+	for _, key := range left {
+		if !w.done[key] {
+			w.part = &sourcePartition{key: key}
+			w.flush()
+		}
+	}
+	return nil
+}
+
+func (w *sourceWalk) record(r *metapb.SnapshotRecord) error {
+	s := w.s
+	switch b := r.Body.(type) {
+	case *metapb.SnapshotRecord_Cluster:
+		s.cl, s.nextPID = b.Cluster, max(s.nextPID, b.Cluster.NextProducerId)
+	case *metapb.SnapshotRecord_Locations:
+		s.places = b.Locations.Locations
+	case *metapb.SnapshotRecord_BrokerConfigs:
+		s.configs[b.BrokerConfigs.Broker] = b.BrokerConfigs
+	case *metapb.SnapshotRecord_Topic:
+		if len(b.Topic.TopicId) == 16 {
+			s.topics[protocol.UUID(b.Topic.TopicId)] = &sourceTopic{
+				name: b.Topic.Name, configs: b.Topic.Configs, epochs: b.Topic.LeaderEpochs, replication: b.Topic.Replication,
+			}
+		}
+	case *metapb.SnapshotRecord_Partition:
+		if err := w.show(); err != nil {
+			return err
+		}
+		w.flush()
+		w.part = newSourcePartition(b.Partition)
+	case *metapb.SnapshotRecord_Segments:
+		return w.part.addRows(b.Segments, s.places)
+	case *metapb.SnapshotRecord_GroupOffsets:
+		w.asOf = b.GroupOffsets.AsOfMs
+		w.groups = append(w.groups, b.GroupOffsets.Offsets...)
+	}
+	return w.ctx.Err()
+}
+
+// show hands the topics on, once all of them are known.
+func (w *sourceWalk) show() error {
+	if w.shown {
+		return nil
+	}
+	w.shown = true
+	for _, r := range w.s.globals {
+		w.s.global(r)
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(w.s.topics), func(a, b protocol.UUID) int { return strings.Compare(string(a[:]), string(b[:])) }) {
+		t := w.s.topics[id]
+		if t.deleted || !matches(w.s.pattern, t.name) {
+			continue
+		}
+		if err := w.sink.topic(w.ctx, id, t.row()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// global applies a record that is about more than one partition.
+func (s *restoreSource) global(r *metapb.JournalRecord) {
+	switch b := r.Body.(type) {
+	case *metapb.JournalRecord_Restated:
+		for _, t := range s.topics {
+			t.deleted = true // those that are still there are named next
+		}
+	case *metapb.JournalRecord_TopicCreated:
+		t := s.topicOf(b.TopicCreated.TopicId)
+		t.name, t.configs, t.deleted = b.TopicCreated.Name, b.TopicCreated.Configs, false
+		t.sawEpoch(b.TopicCreated.Partitions-1, 0)
+	case *metapb.JournalRecord_TopicDeleted:
+		s.topicOf(b.TopicDeleted.TopicId).deleted = true
+	case *metapb.JournalRecord_PartitionsCreated:
+		s.topicOf(b.PartitionsCreated.TopicId).sawEpoch(b.PartitionsCreated.Partitions-1, 0)
+	case *metapb.JournalRecord_TopicConfigs:
+		s.topicOf(b.TopicConfigs.TopicId).configs = b.TopicConfigs.Configs
+	case *metapb.JournalRecord_BrokerConfigs:
+		s.configs[b.BrokerConfigs.Broker] = &metapb.SnapshotBrokerConfigs{Broker: b.BrokerConfigs.Broker, Configs: b.BrokerConfigs.Configs}
+	case *metapb.JournalRecord_ProducerIds:
+		s.nextPID = max(s.nextPID, b.ProducerIds.Next)
+	case *metapb.JournalRecord_Finished, *metapb.JournalRecord_Replaced:
+		seg := cmp.Or(r.GetFinished(), r.GetReplaced().GetSegment())
+		if t := s.topicOf(seg.TopicId); t.name != "" {
+			t.sawEpoch(seg.Partition, seg.LeaderEpoch)
+		}
+	}
+}
+
+func (s *restoreSource) topicOf(id []byte) *sourceTopic {
+	if len(id) != 16 {
+		return &sourceTopic{deleted: true}
+	}
+	t := s.topics[protocol.UUID(id)]
+	if t == nil {
+		t = &sourceTopic{deleted: true}
+		s.topics[protocol.UUID(id)] = t
+	}
+	return t
+}
+
+// flush hands the gathered partition on.
+func (w *sourceWalk) flush() {
+	p := w.part
+	w.part = nil
+	if p == nil {
+		return
+	}
+	entries := w.s.parts[p.key]
+	w.done[p.key] = true
+	t := w.s.topics[p.key.topic]
+	switch {
+	case t != nil && !t.deleted && !matches(w.s.pattern, t.name):
+		return
+	case t == nil || t.deleted:
+		if p.dead = true; w.s.pattern != "" {
+			return
+		}
+	default:
+		p.name = t.name
+	}
+	p.cluster = w.s.cluster
+	w.g.Go(func() error {
+		for _, e := range entries {
+			p.apply(&e)
+		}
+		return w.sink.partition(w.ctx, p)
+	})
+}
+
+func timeText(ms int64) string {
+	if ms <= 0 {
+		return ""
+	}
+	return time.UnixMilli(ms).UTC().Format(time.RFC3339Nano)
+}
