@@ -38,9 +38,10 @@ type Conn struct {
 	stop   context.CancelFunc
 	wg     sync.WaitGroup // writer goroutines
 
-	trustedBytes int // largest frame that arrived whole, capped; owned by the reader
-	frames       int // that were read, up to helloFrames; owned by the reader
-	held         int // replies that leave with a later one; owned by the reader
+	trustedBytes int       // largest frame that arrived whole, capped; owned by the reader
+	frames       int       // that were read, up to helloFrames; owned by the reader
+	held         int       // replies that leave with a later one; owned by the reader
+	idleUntil    time.Time // the deadline of reads, if it is that of an idle peer; owned by the reader
 
 	writeDeadline time.Time // owned by whoever holds the right to write
 	unarmedBytes  int64     // sent since the deadline was last looked at; likewise
@@ -168,7 +169,7 @@ func (c *Conn) awaitRoom() error {
 			return errReply
 		case c.fullLocked():
 			c.wake.Wait()
-		case time.Until(c.muteUntil) > 0:
+		case !c.muteUntil.IsZero() && time.Until(c.muteUntil) > 0:
 			if err := c.sleepLocked(time.Until(c.muteUntil)); err != nil {
 				return err
 			}
@@ -316,7 +317,7 @@ func (c *Conn) awaitFirstByte() error {
 		if c.frames == helloFrames && c.br.Size() < connReadBufferBytes {
 			c.br = bufio.NewReaderSize(c.nc, connReadBufferBytes)
 		}
-		if err := c.armRead(c.srv.opts.IdleTimeout); err != nil {
+		if err := c.armIdle(); err != nil {
 			return err
 		}
 		_, err := c.br.Peek(1)
@@ -395,6 +396,20 @@ func (c *Conn) reserve(r *request, n int, exempt bool) error {
 	return nil
 }
 
+// armIdle sets the deadline of reads to IdleTimeout from now, or a little later so that it need not be set for each frame.
+func (c *Conn) armIdle() error {
+	d := c.srv.opts.IdleTimeout
+	if d > 0 && time.Until(c.idleUntil) >= d {
+		return c.armed()
+	}
+	later := d + d/idleDeadlineSlackFraction
+	if err := c.armRead(later); err != nil {
+		return err
+	}
+	c.idleUntil = time.Now().Add(later)
+	return nil
+}
+
 // armRead sets the deadline of reads, none if d is negative. The checks come after, so that a server
 // that begins to drain, or a reply that closes, at this moment is not overlooked.
 func (c *Conn) armRead(d time.Duration) error {
@@ -402,9 +417,15 @@ func (c *Conn) armRead(d time.Duration) error {
 	if d >= 0 {
 		at = time.Now().Add(d)
 	}
+	c.idleUntil = time.Time{}
 	if err := c.nc.SetReadDeadline(at); err != nil {
 		return c.readError(err)
 	}
+	return c.armed()
+}
+
+// armed tells what a read must not wait for: its deadline may have been set after that began.
+func (c *Conn) armed() error {
 	if c.srv.draining.Load() {
 		return errDraining
 	}

@@ -87,6 +87,7 @@ const (
 	copyBytes                    = 256 << 10
 	maxMemoryWriteBytes          = 256 << 10
 	writeDeadlineRefreshFraction = 4
+	idleDeadlineSlackFraction    = 16
 )
 
 // withDefaults fills zero fields. An error names the field that cannot be.
