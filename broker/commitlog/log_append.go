@@ -218,7 +218,7 @@ func (l *Log) appendLocked(run []byte, head record.Batch, cfg *Config) error {
 		return err
 	}
 	seg := l.active()
-	if seg.mustRoll(cfg, int64(len(run)), last, maxTs, l.m.nowMs()) {
+	if seg.mustRoll(cfg, int64(len(run)), last, maxTs, l.m.nowMs) {
 		base := l.end.Load()
 		if !fitsRelative(base, last) {
 			base = head.BaseOffset()

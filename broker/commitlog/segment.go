@@ -276,7 +276,7 @@ func (s *segment) timeFloor(ts int64) (int64, error) {
 
 // mustRoll reports whether a run of size bytes up to offset last with largest
 // timestamp ts goes into a new segment (LogSegment.shouldRoll).
-func (s *segment) mustRoll(c *Config, size, last, ts, nowMs int64) bool {
+func (s *segment) mustRoll(c *Config, size, last, ts int64, nowMs func() int64) bool {
 	if !fitsRelative(s.base, last) {
 		return true
 	}
@@ -286,11 +286,11 @@ func (s *segment) mustRoll(c *Config, size, last, ts, nowMs int64) bool {
 
 // waitedMs is the age that segment.ms is held against: by the records' time
 // where they have one.
-func (s *segment) waitedMs(ts, nowMs int64) int64 {
+func (s *segment) waitedMs(ts int64, nowMs func() int64) int64 {
 	if s.firstTimestamp >= 0 && ts >= 0 {
 		return ts - s.firstTimestamp
 	}
-	return nowMs - s.createdMs
+	return nowMs() - s.createdMs
 }
 
 func (s *segment) indexFull(c *Config) bool {
