@@ -144,7 +144,9 @@ func (p *partition) appendFailed(res *AppendResult, r *role, err error) {
 		res.Leader, res.LeaderEpoch = r.leader, r.leaderEpoch
 	case protocol.UnknownTopicOrPartition, protocol.MessageTooLarge, protocol.RecordListTooLarge, protocol.CorruptMessage:
 	case protocol.KafkaStorageError:
-		p.storageFailed(err)
+		if room := (*commitlog.NoRoomError)(nil); !r.noRoom && !errors.As(err, &room) {
+			p.storageFailed(err)
+		}
 	default:
 		p.count.failedProduces.Add(1)
 		if r.log != nil {

@@ -245,6 +245,7 @@ func (p *partition) setRole(r *role) {
 	same := old.leads() && r.leads() && old.leaderEpoch == r.leaderEpoch
 	if old.leads() && old.settles() && !(same && r.tiered == old.tiered && r.leaves == old.leaves) {
 		p.m.tier.Unlead(p.id, p.index)
+		old.log.Settled(-1)
 	}
 	if !same {
 		p.failWaiters(r.endCode())
@@ -325,8 +326,8 @@ func (p *partition) nextRole(t target) *role {
 	tier := p.m.tier != nil && !p.count.internal
 	_, said := r.configs[remoteStorageKey]
 	r.tiered, r.leaves = r.conf.RemoteStorage && tier, !r.conf.RemoteStorage && tier && said
-	if r.state == StateOffline && r.retry {
-		r.state, r.retry = StateElecting, false
+	if r.state == StateOffline && (r.retry || r.noRoom) {
+		r.state, r.retry, r.noRoom = StateElecting, false, false
 	}
 	return &r
 }
@@ -350,8 +351,7 @@ func (p *partition) open(t target, r *role) bool {
 	if !ok {
 		var err error
 		if log, err = m.logs.Create(p.topic, p.id, p.index, m.logConfig(r.conf)); err != nil {
-			m.events.Emit(PartitionFailed{Topic: p.topic, Partition: p.index, Doing: "create", Err: err})
-			r.state, r.problem = StateOffline, err.Error()
+			p.off(r, "create", err)
 			return false
 		}
 	}

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"varve/broker/commitlog"
@@ -217,12 +218,24 @@ func (p *partition) startEpoch(r *role, settled int64, fromTier bool) {
 	})
 }
 
-// fail takes a replica whose log does not work out of service until the next start.
+// fail takes a replica whose log does not work out of service, until the next start unless it may be tried again.
 func (p *partition) fail(r *role, doing string, err error) {
-	p.m.events.Emit(PartitionFailed{Topic: p.topic, Partition: p.index, Doing: doing, Err: err})
-	off := *r
-	off.state, off.problem = StateOffline, err.Error()
-	p.setRole(&off)
+	failed := *r
+	p.off(&failed, doing, err)
+	p.setRole(&failed)
+}
+
+// off makes a role that is not stored yet offline. What failed for lack of room is tried again by housekeeping; it is told of
+// by whoever watches the disk.
+func (p *partition) off(r *role, doing string, err error) {
+	var room *commitlog.NoRoomError
+	r.noRoom = errors.As(err, &room)
+	if !r.noRoom {
+		p.m.events.Emit(PartitionFailed{Topic: p.topic, Partition: p.index, Doing: doing, Err: err})
+	} else {
+		p.m.wantRetry()
+	}
+	r.state, r.problem = StateOffline, err.Error()
 }
 
 // report keeps a lost range for the status and tells of it.

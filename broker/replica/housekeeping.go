@@ -13,15 +13,47 @@ const maxRollCheckInterval = 30 * time.Second
 // localStartDeadline bounds one command to the metastore.
 const localStartDeadline = 10 * time.Second
 
+// retryInterval is the time between two tries to serve what could not be served for lack of room.
+const retryInterval = time.Second
+
+// wantRetry has housekeeping look soon at replicas that may be tried again.
+func (m *Manager) wantRetry() {
+	select {
+	case m.retry <- struct{}{}:
+	default:
+	}
+}
+
+// retryAll tries those again, and says whether some are left.
+func (m *Manager) retryAll() (left bool) {
+	for _, p := range m.replicas() {
+		if r := p.role.Load(); r.noRoom && m.logs.Offline() == nil {
+			p.reconfigure()
+			left = left || p.role.Load().noRoom
+		}
+	}
+	return left
+}
+
 // housekeep rolls segments by age and deletes by retention, for all partitions in turn, until ctx ends.
 func (m *Manager) housekeep(ctx context.Context) {
 	retentionEvery := m.conf.Duration("log.retention.check.interval.ms")
 	ticker := time.NewTicker(min(retentionEvery, maxRollCheckInterval))
 	defer ticker.Stop()
+	again := time.NewTimer(retryInterval)
+	defer again.Stop()
 	last := m.now()
 	for {
 		select {
 		case <-ticker.C:
+		case <-m.retry:
+			again.Reset(retryInterval)
+			continue
+		case <-again.C:
+			if m.retryAll() {
+				m.wantRetry()
+			}
+			continue
 		case <-ctx.Done():
 			return
 		}

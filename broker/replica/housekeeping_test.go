@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -137,6 +138,45 @@ func TestBrokenDisk(t *testing.T) {
 	n.halt()
 	if err := n.logs.Close(context.Background(), 1); protocol.CodeOf(err) != protocol.KafkaStorageError {
 		t.Fatalf("close: %v", err)
+	}
+}
+
+// TestFullDiskRecovers: what could not be made, elected or appended on a full disk is once there is room, without a restart; no
+// log is said to have failed.
+func TestFullDiskRecovers(t *testing.T) {
+	b := newBook(t)
+	n := startNode(t, nodeOptions{meta: b.s, control: &bookControl{b: b}})
+	defer n.stop()
+	id := b.topic("a", 1, []int32{self})
+	n.awaitState("a", 0, StateLeader)
+	n.mustProduce("a", "v")
+	n.breakDisk(syscall.ENOSPC)
+	b.lead(id, 0, self)
+	b.topic("new", 2, []int32{self})
+	for _, name := range []string{"a", "new"} {
+		if d := n.awaitState(name, 0, StateOffline); d.Problem == "" {
+			t.Fatalf("%+v", d)
+		}
+		if r := n.produce(name, 0, AcksAll, batchOf("w")); r.Err != protocol.KafkaStorageError {
+			t.Fatalf("%+v", r)
+		}
+	}
+	n.disk.fail.Store(nil)
+	for _, name := range []string{"a", "new"} {
+		n.awaitState(name, 0, StateLeader)
+	}
+	n.awaitState("new", 1, StateLeader)
+	if off := n.mustProduce("a", "w"); off != 1 {
+		t.Fatalf("goes on at %d", off)
+	}
+	n.breakDisk(syscall.ENOSPC)
+	if r := n.produce("new", 0, AcksAll, batchOf("w")); r.Err != protocol.KafkaStorageError {
+		t.Fatalf("%+v", r)
+	}
+	n.disk.fail.Store(nil)
+	n.mustProduce("new", "w")
+	if failed := n.events.Count("partition_failed"); failed != 0 {
+		t.Fatalf("%d logs are said to have failed: %+v", failed, n.events.All())
 	}
 }
 

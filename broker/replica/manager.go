@@ -37,6 +37,7 @@ type Manager struct {
 	fetching  atomic.Int64 // fetches that wait
 
 	ready    chan struct{}
+	retry    chan struct{} // poked when a replica could not be served for a reason that may pass
 	stopping chan struct{} // closed when Run's context has ended
 	deltas   chan metastore.Delta
 	runCtx   context.Context // Run's
@@ -62,7 +63,7 @@ func New(o Options) (*Manager, error) {
 	m := &Manager{
 		nodeID: o.NodeID, logs: o.Logs, tier: o.Tier, meta: o.Meta, control: o.Control, conf: o.Config,
 		now: o.Now, events: o.Events, clockAgrees: o.ClockAgrees, internalTopic: o.InternalTopic,
-		ready: make(chan struct{}), stopping: make(chan struct{}), deltas: make(chan metastore.Delta),
+		ready: make(chan struct{}), retry: make(chan struct{}, 1), stopping: make(chan struct{}), deltas: make(chan metastore.Delta),
 		tierElections: make(chan struct{}, maxTierElections),
 	}
 	if m.now == nil {

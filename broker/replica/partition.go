@@ -54,7 +54,8 @@ type role struct {
 	configs        map[string]string // overrides, for the tier's footers
 	tiered         bool
 	leaves         bool   // the topic says that it is not tiered: what it may have in the tier goes
-	retry          bool   // offline for a reason that may pass: housekeeping and new targets try again
+	retry          bool   // offline for a reason that a new target may end
+	noRoom         bool   // offline for lack of room: housekeeping tries again
 	gone           bool   // the topic or this replica was removed
 	problem        string // why it is not served
 }
