@@ -41,6 +41,28 @@ func (e UploadFailed) Attrs() []slog.Attr {
 	return append(where(e.Topic, e.Partition), slog.String("segment", e.ID.String()), slog.Any("error", e.Err))
 }
 
+// StoreJudged: uploads are held back because the store took none of several in a row
+// (Err), or it takes them again.
+type StoreJudged struct{ Err error }
+
+func (StoreJudged) Name() string { return "tier_store_judged" }
+
+// Level implements event.Event.
+func (e StoreJudged) Level() slog.Level {
+	if e.Err != nil {
+		return slog.LevelError
+	}
+	return slog.LevelInfo
+}
+
+// Attrs implements event.Event.
+func (e StoreJudged) Attrs() []slog.Attr {
+	if e.Err == nil {
+		return []slog.Attr{slog.String("uploads", "resumed")}
+	}
+	return []slog.Attr{slog.String("uploads", "held back"), slog.Any("error", e.Err)}
+}
+
 // LocalFreed: local segments that are in the tier went.
 type LocalFreed struct {
 	Topic     string

@@ -2,21 +2,33 @@ package tiering
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 
 	"varve/metastore"
+	"varve/protocol"
 )
 
 // lateMeta holds the first SegmentStart and commits it all the same, though its caller has gone.
 type lateMeta struct {
 	Meta
+	mu     sync.Mutex
 	starts atomic.Int32
+	held   protocol.UUID // valid once starts is above 0
 	free   chan struct{}
 }
 
 func (m *lateMeta) SegmentStart(ctx context.Context, s metastore.RemoteSegment, broker int32) error {
-	if m.starts.Add(1) == 1 {
+	m.mu.Lock()
+	first := m.held.IsZero()
+	if first {
+		m.held = s.ID
+	}
+	m.mu.Unlock()
+	m.starts.Add(1)
+	if first {
 		<-m.free
 	}
 	return m.Meta.SegmentStart(context.WithoutCancel(ctx), s, broker)
@@ -39,7 +51,9 @@ func TestLedAgainAtTheSameEpoch(t *testing.T) {
 	close(late.free)
 	w.await(func() bool {
 		rows, err := w.meta.PendingOf(w.part.id, 0)
-		return err == nil && len(rows) == 1 && rows[0].State == metastore.SegDeleteStarted
+		return err == nil && slices.ContainsFunc(rows, func(r metastore.RemoteSegment) bool {
+			return r.ID == late.held && r.State == metastore.SegDeleteStarted
+		})
 	})
 	stop()
 	w.stop()

@@ -2,6 +2,7 @@ package tiering
 
 import (
 	"bytes"
+	"container/heap"
 	"context"
 	"errors"
 	"fmt"
@@ -96,7 +97,7 @@ func newWorld(t *testing.T, cfg TierConfig, change func(*Options)) *world {
 	w.openPart(cfg)
 	w.opts = Options{
 		Store: w.store, Location: "mem:", Prefix: "p", Meta: w.hooks, ClusterID: "cluster", BrokerID: 1,
-		DeleteDelayMs: 60_000, UploadDeadlineMs: testDeadlineMs, TaskIntervalMs: 1000, Now: w.clock.Now, Events: w.rec.Emit,
+		DeleteDelayMs: 60_000, UploadDeadlineMs: testDeadlineMs, TaskIntervalMs: 1000, Concurrency: 1, Now: w.clock.Now, Events: w.rec.Emit,
 	}
 	w.opts.Clock = NewClockGuard(ClockOptions{Now: w.clock.Now, Boottime: w.clock.Boot, Events: w.rec.Emit})
 	if change != nil {
@@ -193,7 +194,17 @@ func (w *world) round() error {
 	}
 	m.readClock()
 	var errs []error
-	_, err := m.uploadSome(w.ctx, &task{part: w.pt(), cancel: func() {}})
+	t := &task{part: w.pt(), cancel: func() {}}
+	m.mu.Lock()
+	m.tasks[t] = struct{}{}
+	if t.part.slot >= 0 {
+		heap.Remove(&m.queue, t.part.slot)
+	}
+	m.mu.Unlock()
+	_, err := m.uploadSome(w.ctx, t)
+	m.mu.Lock()
+	delete(m.tasks, t)
+	m.mu.Unlock()
 	errs = append(errs, err)
 	if !crashed(err) {
 		errs = append(errs, m.retainPart(w.ctx, w.pt()))
@@ -215,9 +226,11 @@ func crashed(err error) bool {
 // settle runs rounds until nothing is pending any more.
 func (w *world) settle() {
 	w.t.Helper()
+	var last error
 	for range 30 {
 		w.clock.advance(5 * time.Minute)
 		err := w.round()
+		last = err
 		rows, _, perr := w.meta.PendingSegments(metastore.Cursor{}, 10)
 		out, _, _, jerr := w.meta.JournalPending(10)
 		if err := errors.Join(perr, jerr); err != nil {
@@ -227,7 +240,7 @@ func (w *world) settle() {
 			return
 		}
 	}
-	w.t.Fatal("does not come to rest")
+	w.t.Fatalf("does not come to rest: %v; %+v", last, w.m.Status())
 }
 
 // check compares bucket, metastore and what was appended.

@@ -39,8 +39,9 @@ type Manager struct {
 	deleteLimit time.Duration // of one batch of deletes, as the owner object has it; 0 = not seen yet
 	clockErr    error
 	parts       map[partKey]*part
-	queue       []*part // partitions to look at for uploads, each at most once
+	queue       uploadQueue // partitions to look at for uploads, each at most once
 	tasks       map[*task]struct{}
+	gate        storeGate
 	gcErr       error
 	journalErr  error
 	snapErr     error
@@ -57,10 +58,14 @@ type partKey struct {
 type part struct {
 	Partition
 	key       partKey
-	name      string // its topic's, so that no method of Partition is called under Manager.mu
-	queued    bool
-	again     bool // nudged while a task was at work
-	swept     bool // no attempt of unknown outcome is left in STARTED
+	name      string    // its topic's, so that no method of Partition is called under Manager.mu
+	slot      int       // its place in the queue, -1 when it is not there
+	since     time.Time // when it came into the queue
+	due       time.Time // what the queue is ordered by
+	waits     backlog   // as last seen
+	again     bool      // nudged while a task was at work
+	doubts    uint64    // rises whenever an attempt of unknown outcome may be left in STARTED
+	swept     uint64    // the doubts that were looked into
 	task      *task
 	fails     int
 	notBefore time.Time // of the next upload, after a failure
@@ -74,7 +79,9 @@ type task struct {
 	started  time.Time
 	deadline time.Time
 	cancel   context.CancelFunc
-	freed    bool // given up by the watchdog: its slot and partition are no longer its
+	trial    bool // it finds out whether the store takes uploads again
+	extra    int  // slots beside its own, for segments on their way at the same time
+	freed    bool // given up by the watchdog: its slots and partition are no longer its
 }
 
 // Bounds of one step each.
@@ -128,7 +135,7 @@ func (m *Manager) Lead(p Partition) {
 	if old := m.parts[k]; old != nil {
 		m.dropLocked(old)
 	}
-	pt := &part{Partition: p, key: k, name: name}
+	pt := &part{Partition: p, key: k, name: name, slot: -1, doubts: 1}
 	m.parts[k] = pt
 	m.enqueueLocked(pt)
 }
@@ -146,6 +153,7 @@ func (m *Manager) dropLocked(pt *part) {
 	delete(m.parts, pt.key)
 	if pt.task != nil {
 		pt.task.cancel()
+		pt.task.extra = 0
 	}
 }
 
@@ -155,18 +163,6 @@ func (m *Manager) Nudge(topicID protocol.UUID, partition int32) {
 	defer m.mu.Unlock()
 	if pt := m.parts[partKey{topicID, partition}]; pt != nil {
 		m.enqueueLocked(pt)
-	}
-}
-
-func (m *Manager) enqueueLocked(pt *part) {
-	switch {
-	case pt.task != nil:
-		pt.again = true
-	case pt.queued || m.o.Now().Before(pt.notBefore):
-	default:
-		pt.queued = true
-		m.queue = append(m.queue, pt)
-		m.wakeUp()
 	}
 }
 
@@ -253,16 +249,14 @@ func (m *Manager) note(dst *error, err error) {
 	*dst = err
 }
 
-// tick looks at the clocks, claims the prefix if that is still to do, frees stuck
-// partitions and queues all others.
+// tick looks at the clocks, frees stuck partitions, queues those with something to
+// upload, and claims the prefix if that is still to do.
 func (m *Manager) tick(ctx context.Context) error {
 	m.readClock()
 	m.watch()
 	m.mem.trim()
+	m.lookForWork()
 	m.mu.Lock()
-	for _, pt := range m.parts {
-		m.enqueueLocked(pt)
-	}
 	claimed := m.ownerEpoch != 0
 	m.mu.Unlock()
 	if claimed {
@@ -275,128 +269,3 @@ func (m *Manager) tick(ctx context.Context) error {
 	m.wakeUp()
 	return err
 }
-
-// dispatch starts a worker for each queued partition, within the bound.
-func (m *Manager) dispatch(ctx context.Context, tasks *sync.WaitGroup) {
-	for {
-		for m.startNext(ctx, tasks) {
-		}
-		select {
-		case <-m.wake:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-func (m *Manager) startNext(ctx context.Context, tasks *sync.WaitGroup) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	busy := 0
-	for t := range m.tasks {
-		if !t.freed {
-			busy++
-		}
-	}
-	if len(m.queue) == 0 || busy >= m.o.Concurrency || m.ownerEpoch == 0 || ctx.Err() != nil {
-		return false
-	}
-	pt := m.queue[0]
-	m.queue[0], m.queue = nil, m.queue[1:]
-	pt.queued = false
-	if m.parts[pt.key] != pt {
-		return true
-	}
-	now := m.o.Now()
-	limit := time.Duration(m.o.UploadDeadlineMs) * time.Millisecond * maxUploadsInTask
-	tctx, cancel := context.WithTimeout(ctx, limit)
-	t := &task{part: pt, started: now, deadline: now.Add(limit), cancel: cancel}
-	pt.task, pt.again = t, false
-	m.tasks[t] = struct{}{}
-	tasks.Go(func() {
-		defer cancel()
-		more, err := m.uploadSome(tctx, t)
-		m.finish(t, more, err)
-	})
-	return true
-}
-
-// finish books the end of a task.
-func (m *Manager) finish(t *task, more bool, err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.tasks, t)
-	pt := t.part
-	if now := m.parts[pt.key]; now != nil && (now != pt || t.freed) {
-		now.swept = false // what t had STARTED may have come after the others were looked for
-		m.enqueueLocked(now)
-	}
-	if t.freed {
-		return
-	}
-	pt.task = nil
-	m.bookLocked(pt, err)
-	if m.parts[pt.key] == pt && (more || pt.again) {
-		m.enqueueLocked(pt)
-	}
-	m.wakeUp()
-}
-
-// bookLocked remembers how an attempt ended and when the next may come.
-func (m *Manager) bookLocked(pt *part, err error) {
-	if err == nil {
-		pt.fails, pt.notBefore, pt.lastErr = 0, time.Time{}, nil
-		return
-	}
-	now := m.o.Now()
-	wait := time.Duration(m.o.TaskIntervalMs) * time.Millisecond << min(pt.fails, 10)
-	pt.fails++
-	pt.notBefore = now.Add(min(wait, maxBackoff))
-	pt.lastErr, pt.lastErrAt = err, now
-}
-
-// step moves the watchdog's deadline: the task has until then to take its next one.
-func (m *Manager) step(t *task, limit time.Duration) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	t.deadline = m.o.Now().Add(limit)
-}
-
-// watch gives up tasks that are past their deadline although their context has
-// ended, so that one call that never returns neither stops its partition nor takes
-// a slot for ever. What such a task still does is harmless: its segment id goes to
-// DELETE_STARTED with the next attempt.
-func (m *Manager) watch() {
-	m.mu.Lock()
-	var stuck []PartitionStuck
-	freed := 0
-	for t := range m.tasks {
-		if t.freed {
-			freed++
-		}
-	}
-	now := m.o.Now()
-	for t := range m.tasks {
-		if t.freed || now.Before(t.deadline) {
-			continue
-		}
-		t.cancel()
-		if now.Before(t.deadline.Add(stuckGrace)) || freed >= maxStuckTasks {
-			continue
-		}
-		freed++
-		t.freed = true
-		pt := t.part
-		pt.task, pt.swept = nil, false
-		m.bookLocked(pt, errStuck)
-		pt.notBefore = time.Time{}
-		stuck = append(stuck, PartitionStuck{Topic: pt.name, Partition: pt.key.partition, ForMs: now.Sub(t.started).Milliseconds()})
-	}
-	m.mu.Unlock()
-	for _, e := range stuck {
-		m.o.Events.Emit(e)
-	}
-	m.wakeUp()
-}
-
-var errStuck = errors.New("an upload did not return by its deadline and was given up")

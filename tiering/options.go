@@ -32,8 +32,10 @@ type TierConfig struct {
 	RetentionBytes      int64
 	LocalRetentionMs    int64 // resolved: -2 is already replaced
 	LocalRetentionBytes int64
-	CopyDisable         bool // remote.log.copy.disable (KIP-950)
-	Left                bool // the topic was taken out of the tier: what remains of it there goes, and nothing else is done
+	CopyDisable         bool  // remote.log.copy.disable (KIP-950)
+	CopyLagMs           int64 // remote.copy.lag.ms (KIP-1241), resolved: -1 is already replaced by local retention
+	CopyLagBytes        int64 // remote.copy.lag.bytes, likewise; see copyDue
+	Left                bool  // the topic was taken out of the tier: what remains of it there goes, and nothing else is done
 	UploadMaxLagMs      int64
 	Configs             map[string]string // overrides, written into footers
 }

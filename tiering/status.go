@@ -29,7 +29,7 @@ func (m *Manager) Status() Status {
 			s.Scrub = append(s.Scrub, p)
 		}
 	}
-	s.Errors = errorTexts(m.ownerErr, m.clockErr, m.gcErr, m.journalErr, m.snapErr, m.restoreErr)
+	s.Errors = errorTexts(m.ownerErr, m.gate.problem(), m.clockErr, m.gcErr, m.journalErr, m.snapErr, m.restoreErr)
 	m.mu.Unlock()
 	for i, pt := range leads {
 		m.describe(&parts[i], pt)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"varve/broker/commitlog"
@@ -26,13 +27,32 @@ const (
 // be further segments, it is others' turn.
 func (m *Manager) uploadSome(ctx context.Context, t *task) (more bool, err error) {
 	pt := t.part
-	for range maxUploadsInTask {
-		m.step(t, m.uploadDeadline()+metaDeadline)
-		done, err := m.uploadNext(ctx, pt)
-		if err != nil {
+	if t.trial {
+		if err := m.tryStore(ctx); err != nil {
 			return false, err
 		}
-		if done {
+	}
+	if pt.TierConfig().CopyDisable {
+		return false, nil
+	}
+	if err := m.retire(ctx, pt); err != nil {
+		return false, m.uploadFailed(pt, protocol.UUID{}, err)
+	}
+	l := &line{m: m, t: t, pt: pt, left: maxUploadsInTask}
+	defer l.stop()
+	l.ctx, l.cancel = context.WithCancel(ctx)
+	for range maxUploadsInTask {
+		m.step(t, m.uploadDeadline()+metaDeadline)
+		u, err := l.next()
+		if err != nil {
+			m.doubt(pt)
+			id := protocol.UUID{}
+			if u != nil {
+				id = u.row.ID
+			}
+			return false, m.uploadFailed(pt, id, err)
+		}
+		if u == nil {
 			return false, nil
 		}
 		if err := m.retainLocal(pt); err != nil {
@@ -46,35 +66,91 @@ func (m *Manager) uploadDeadline() time.Duration {
 	return time.Duration(m.o.UploadDeadlineMs) * time.Millisecond
 }
 
-// uploadNext takes one segment through its life: STARTED, PUT, FINISHED. none:
-// there is nothing to upload.
-func (m *Manager) uploadNext(ctx context.Context, pt *part) (none bool, err error) {
-	cfg := pt.TierConfig()
-	if cfg.CopyDisable {
-		return true, nil
+// maxInLine is how many segments of one partition may be on their way at a time.
+const maxInLine = 4
+
+// line is what of one partition is on its way. Where there is a backlog and nobody
+// waits for the slots, several segments are stored side by side; FINISHED comes in the
+// order of their offsets. When one fails, what follows it fails too: the metastore
+// would refuse it.
+type line struct {
+	m      *Manager
+	t      *task
+	pt     *part
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	under  []*upload // under way, the oldest first
+	from   int64     // where the next one begins, -1: at the tier's end
+	left   int       // how many may still begin
+}
+
+// next takes the oldest segment through to FINISHED and returns it; nil when there is
+// none. With an error it is the one that failed, if it had come into being.
+func (l *line) next() (*upload, error) {
+	if err := l.fill(); err != nil || len(l.under) == 0 {
+		return nil, err
 	}
-	if err := m.retire(ctx, pt); err != nil {
-		return false, m.uploadFailed(pt, protocol.UUID{}, err)
+	u := l.under[0]
+	<-u.done
+	l.under = l.under[1:]
+	if len(l.under) > 0 {
+		l.m.returnSlot(l.t)
 	}
-	u := &upload{m: m, pt: pt, epoch: pt.LeaderEpoch(), began: m.o.Now()}
-	exp, err := u.export(ctx)
-	if err != nil {
-		return false, m.uploadFailed(pt, protocol.UUID{}, err)
+	err := u.err
+	if err == nil {
+		err = u.conclude(l.ctx)
 	}
-	if exp == nil {
-		return true, nil
+	return u, err
+}
+
+// fill starts what may be under way at once.
+func (l *line) fill() error {
+	for len(l.under) < maxInLine && l.left > 0 {
+		extra := len(l.under) > 0
+		if !extra {
+			l.from = -1
+		} else if !l.m.takeSlot(l.t) {
+			return nil
+		}
+		u, exp, err := l.export()
+		if extra && (err != nil || u == nil) {
+			l.m.returnSlot(l.t)
+			return nil // an error will come again when it is first in line
+		}
+		if err != nil || u == nil {
+			return err
+		}
+		l.under, l.from, l.left = append(l.under, u), exp.Next, l.left-1
+		l.wg.Go(func() {
+			defer close(u.done)
+			defer exp.Close()
+			u.err = u.store(l.ctx, exp)
+		})
 	}
-	defer exp.Close()
-	if err := u.encode(exp, cfg); err != nil {
-		return false, m.uploadFailed(pt, protocol.UUID{}, err)
+	return nil
+}
+
+// export begins the next upload, if there is something to upload.
+func (l *line) export() (*upload, *commitlog.Export, error) {
+	u := &upload{m: l.m, pt: l.pt, epoch: l.pt.LeaderEpoch(), began: l.m.o.Now(), done: make(chan struct{})}
+	exp, err := u.export(l.ctx, l.from)
+	if err != nil || exp == nil {
+		return nil, nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, m.uploadDeadline())
-	defer cancel()
-	if err := u.run(ctx); err != nil {
-		m.setUnsure(pt)
-		return false, m.uploadFailed(pt, u.row.ID, err)
+	return u, exp, nil
+}
+
+// stop ends what is under way and waits for it.
+func (l *line) stop() {
+	l.cancel()
+	l.wg.Wait()
+	if len(l.under) > 0 {
+		l.m.doubt(l.pt)
 	}
-	return false, nil
+	for range len(l.under) - 1 {
+		l.m.returnSlot(l.t)
+	}
 }
 
 // uploadFailed tells of a failure that is one: not the end of a leadership or of the
@@ -88,10 +164,11 @@ func (m *Manager) uploadFailed(pt *part, id protocol.UUID, err error) error {
 	return err
 }
 
-func (m *Manager) setUnsure(pt *part) {
+// doubt says that an attempt of unknown outcome may be in STARTED.
+func (m *Manager) doubt(pt *part) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	pt.swept = false
+	pt.doubts++
 }
 
 // retire moves attempts that nobody works on any more to DELETE_STARTED: those of
@@ -100,9 +177,10 @@ func (m *Manager) setUnsure(pt *part) {
 // and after each failure.
 func (m *Manager) retire(ctx context.Context, pt *part) error {
 	m.mu.Lock()
-	swept := pt.swept
+	doubts := pt.doubts
+	done := pt.swept == doubts
 	m.mu.Unlock()
-	if swept {
+	if done {
 		return nil
 	}
 	rows, err := m.o.Meta.PendingOf(pt.key.topic, pt.key.partition)
@@ -110,9 +188,13 @@ func (m *Manager) retire(ctx context.Context, pt *part) error {
 		return err
 	}
 	var ids []protocol.UUID
+	abandoned := 0
 	for _, r := range rows {
-		if r.State == metastore.SegStarted {
+		switch {
+		case r.State == metastore.SegStarted:
 			ids = append(ids, r.ID)
+		case r.NeverFinished:
+			abandoned++
 		}
 	}
 	for batch := range slices.Chunk(ids, metastore.MaxSegmentIDs) {
@@ -123,9 +205,12 @@ func (m *Manager) retire(ctx context.Context, pt *part) error {
 			return err
 		}
 	}
+	if n := abandoned + len(ids); n >= maxAbandoned {
+		return fmt.Errorf("tiering: %d failed uploads still have to be deleted, there are no new ones until then", n)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	pt.swept = true
+	pt.swept = doubts // a doubt that came meanwhile stays
 	return nil
 }
 
@@ -144,30 +229,51 @@ type upload struct {
 	start int64 // log start in the metastore
 	row   metastore.RemoteSegment
 	enc   *EncodedSegment
+	done  chan struct{} // closed when store has ended, with err
+	err   error
 }
 
 // export gets the next local range: from the tier's end on, which may lie inside a
-// local segment, or from log start where that is above it.
-func (u *upload) export(ctx context.Context) (*commitlog.Export, error) {
+// local segment, or from log start where that is above it. With from >= 0 it is the
+// range after one that is under way.
+func (u *upload) export(ctx context.Context, from int64) (*commitlog.Export, error) {
 	st, err := u.m.o.Meta.Tier(u.pt.key.topic, u.pt.key.partition)
 	if err != nil {
 		return nil, err
 	}
 	log := u.pt.Log()
-	if s := log.LogStart(); s > st.LogStart {
-		// The gap below the new segment must be known to lie below log start.
-		if err := u.m.advance(ctx, u.pt, u.epoch, s); err != nil {
-			return nil, err
+	if from < 0 {
+		if s := log.LogStart(); s > st.LogStart {
+			// The gap below the new segment must be known to lie below log start.
+			if err := u.m.advance(ctx, u.pt, u.epoch, s); err != nil {
+				return nil, err
+			}
+			st.LogStart = s
 		}
-		st.LogStart = s
+		from = max(st.End, st.LogStart)
+		if local := log.LocalStart(); from < local {
+			return nil, &protocol.InvariantError{What: fmt.Sprintf("%s-%d: the tier ends at %d, but the local log starts at %d",
+				u.pt.name, u.pt.key.partition, from, local)}
+		}
+	} else if log.LogStart() > from {
+		return nil, nil // where it begins is known once the others are FINISHED
 	}
 	u.start = st.LogStart
-	from := max(st.End, st.LogStart)
-	if local := log.LocalStart(); from < local {
-		return nil, &protocol.InvariantError{What: fmt.Sprintf("%s-%d: the tier ends at %d, but the local log starts at %d",
-			u.pt.name, u.pt.key.partition, from, local)}
+	if cfg := u.pt.TierConfig(); cfg.CopyDisable || !u.due(cfg, log.Segments(), from) {
+		return nil, nil
 	}
 	return log.Export(from, u.pt.LastStable())
+}
+
+// due says whether the segment that holds from may be uploaded now.
+func (u *upload) due(cfg TierConfig, segs []commitlog.SegmentInfo, from int64) bool {
+	after := bytesFrom(segs)
+	for _, s := range segs {
+		if after -= s.SizeBytes; s.Next > from {
+			return s.Sealed && cfg.copyDue(s, after, u.began.UnixMilli())
+		}
+	}
+	return false
 }
 
 // encode reads and checks the segment and prepares object and row.
@@ -205,9 +311,19 @@ func (u *upload) encode(exp *commitlog.Export, cfg TierConfig) error {
 	return nil
 }
 
-// run takes the steps that can be seen from outside.
-func (u *upload) run(ctx context.Context) error {
+// store makes the object: encoded, STARTED, PUT.
+func (u *upload) store(ctx context.Context, exp *commitlog.Export) error {
+	if err := u.encode(exp, u.pt.TierConfig()); err != nil {
+		return err
+	}
+	return u.put(ctx)
+}
+
+// put takes the steps that can be seen from outside, up to the object.
+func (u *upload) put(ctx context.Context) error {
 	m := u.m
+	ctx, cancel := context.WithTimeout(ctx, m.uploadDeadline())
+	defer cancel()
 	if err := m.fail(fpUploadStart); err != nil {
 		return err
 	}
@@ -219,9 +335,18 @@ func (u *upload) run(ctx context.Context) error {
 	}
 	_, err := m.o.Store.Put(ctx, m.rowKey(u.row), objstore.Body{ReaderAt: u.enc, Size: u.enc.Size},
 		objstore.PutOptions{CRC32C: &u.enc.CRC32C, Cause: "upload"})
+	m.putEnded(err)
 	if err != nil {
 		return u.abandon(ctx, err)
 	}
+	return nil
+}
+
+// conclude makes the segment readable.
+func (u *upload) conclude(ctx context.Context) error {
+	m := u.m
+	ctx, cancel := context.WithTimeout(ctx, metaDeadline)
+	defer cancel()
 	if err := m.fail(fpUploadFinish); err != nil {
 		return err
 	}

@@ -60,8 +60,8 @@ var remoteKeys = []Key{
 		Doc: "Longest wait of a fetch for data from the tier."},
 	{Name: "remote.list.offsets.request.timeout.ms", Type: TypeLong, Default: "30000", Check: atLeast(1), Dynamic: ClusterWide, Acts: true,
 		Doc: "Timeout of an offset lookup by time in the tier."},
-	{Name: "log.remote.copy.lag.ms", Type: TypeLong, Default: "0", Check: atLeast(-1), Dynamic: ClusterWide,
-		Doc: "How long a closed segment may wait before it is uploaded; varve uploads it at once."},
-	{Name: "log.remote.copy.lag.bytes", Type: TypeLong, Default: "-1", Check: atLeast(-1), Dynamic: ClusterWide,
-		Doc: "Bytes of closed segments that may wait before the oldest is uploaded; varve uploads it at once."},
+	{Name: "log.remote.copy.lag.ms", Type: TypeLong, Default: "0", Check: atLeast(-1), Dynamic: ClusterWide, Acts: true,
+		Doc: "Default of remote.copy.lag.ms: a closed segment is uploaded once its newest record is so old; 0 at once."},
+	{Name: "log.remote.copy.lag.bytes", Type: TypeLong, Default: "-1", Check: atLeast(-1), Dynamic: ClusterWide, Acts: true,
+		Doc: "Default of remote.copy.lag.bytes: a closed segment is uploaded once so many local bytes follow it; 0 at once."},
 }

@@ -36,8 +36,10 @@ type Topic struct {
 	LocalRetentionMs    int64
 	LocalRetentionBytes int64
 
-	RemoteStorage     bool
-	RemoteCopyDisable bool
+	RemoteStorage      bool
+	RemoteCopyDisable  bool
+	RemoteCopyLagMs    int64 // resolved: -1, as long as local retention, appears only when that is without bound
+	RemoteCopyLagBytes int64
 
 	MinInsyncReplicas     int32
 	UncleanLeaderElection bool
@@ -114,6 +116,12 @@ func (c *Config) Topic(overrides map[string]string) (Topic, error) {
 	}
 	if t.LocalRetentionBytes == sameAsTotal || !t.RemoteStorage {
 		t.LocalRetentionBytes = t.RetentionBytes
+	}
+	if t.RemoteCopyLagMs < 0 {
+		t.RemoteCopyLagMs = t.LocalRetentionMs
+	}
+	if t.RemoteCopyLagBytes < 0 {
+		t.RemoteCopyLagBytes = t.LocalRetentionBytes
 	}
 	return t, nil
 }
@@ -300,8 +308,10 @@ func (r *topicResolver) topic() Topic {
 		LocalRetentionMs:    r.integer("local.retention.ms"),
 		LocalRetentionBytes: r.integer("local.retention.bytes"),
 
-		RemoteStorage:     r.flag("remote.storage.enable"),
-		RemoteCopyDisable: r.flag("remote.log.copy.disable"),
+		RemoteStorage:      r.flag("remote.storage.enable"),
+		RemoteCopyDisable:  r.flag("remote.log.copy.disable"),
+		RemoteCopyLagMs:    r.integer("remote.copy.lag.ms"),
+		RemoteCopyLagBytes: r.integer("remote.copy.lag.bytes"),
 
 		MinInsyncReplicas:     int32(r.integer("min.insync.replicas")),
 		UncleanLeaderElection: r.flag("unclean.leader.election.enable"),

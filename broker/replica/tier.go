@@ -40,7 +40,9 @@ func (l *led) TierConfig() tiering.TierConfig {
 	return tiering.TierConfig{
 		RetentionMs: r.conf.RetentionMs, RetentionBytes: r.conf.RetentionBytes,
 		LocalRetentionMs: r.conf.LocalRetentionMs, LocalRetentionBytes: r.conf.LocalRetentionBytes,
-		CopyDisable: r.conf.RemoteCopyDisable || r.leaves, Left: r.leaves, UploadMaxLagMs: l.p.m.uploadMaxLagMs, Configs: r.configs,
+		CopyDisable: r.conf.RemoteCopyDisable || r.leaves, Left: r.leaves,
+		CopyLagMs: r.conf.RemoteCopyLagMs, CopyLagBytes: r.conf.RemoteCopyLagBytes,
+		UploadMaxLagMs: l.p.m.uploadMaxLagMs, Configs: r.configs,
 	}
 }
 
