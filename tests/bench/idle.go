@@ -20,13 +20,13 @@ const (
 	topicPartitions = 1000
 )
 
-// fresh starts a broker of its own on an empty folder; drop ends it and removes the folder.
-func (b *bench) fresh(ctx context.Context, side, name string) (s *server, drop func(), err error) {
+// fresh starts a broker of its own on an empty folder, with further settings; drop ends it and removes the folder.
+func (b *bench) fresh(ctx context.Context, side, name string, sets ...string) (s *server, drop func(), err error) {
 	data := filepath.Join(b.data, name+"-"+side)
 	if err := os.RemoveAll(data); err != nil {
 		return nil, nil, err
 	}
-	s, err = b.launch(ctx, side, data)
+	s, err = b.launch(ctx, side, data, sets...)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// leadIn is left out of the latencies: the first requests open files and fill pools.
-	leadIn = 500 * time.Millisecond
+	// leadInShare of a run, at most leadInMax, is left out of what is reported: the first requests open files and fill pools.
+	leadInShare, leadInMax = 10, 10 * time.Second
 	// drainWait bounds how long the last replies of a paced round may take.
 	drainWait = time.Minute
 )
@@ -106,16 +106,23 @@ func stallRow() row {
 			if err != nil {
 				return nil, err
 			}
-			s, err := b.broker(ctx, side)
+			s, drop, err := b.fresh(ctx, side, "stall", "log.retention.check.interval.ms=5000")
 			if err != nil {
 				return nil, err
 			}
 			segment, keep := "134217728", "268435456"
 			topic, err := b.newTopic(ctx, s, l.partitions, map[string]*string{"segment.bytes": &segment, "retention.bytes": &keep})
-			return &lane{cold: true, close: func() { _ = dropTopic(context.WithoutCancel(ctx), s, topic) },
-				round: func(ctx context.Context) (sample, error) {
+			if err != nil {
+				drop()
+				return nil, err
+			}
+			return &lane{cold: true, close: drop,
+				round: func(context.Context) (sample, error) {
+					if err := settleDisk(b.data); err != nil {
+						return nil, err
+					}
 					return runPaced(s, topic, pace{load: l, perSecond: float64(b.stallMBps) * 1e6 / float64(len(batch)), lasting: b.stall})
-				}}, err
+				}}, nil
 		}}
 }
 
@@ -249,11 +256,14 @@ func (r *pacedRun) report(out sample) {
 	var produce, endToEnd []time.Duration
 	var longest time.Duration
 	over := 0
+	leadIn := min(r.lasting/leadInShare, leadInMax)
 	for k, acks := range r.acked {
 		for j, at := range acks {
-			if d := r.due(k + j*r.producers); d >= leadIn || r.lasting <= leadIn {
-				produce = append(produce, at-d)
+			d := r.due(k + j*r.producers)
+			if d < leadIn {
+				continue
 			}
+			produce = append(produce, at-d)
 			if j > 0 {
 				gap := at - acks[j-1]
 				longest = max(longest, gap)
@@ -264,7 +274,7 @@ func (r *pacedRun) report(out sample) {
 		}
 	}
 	for i, at := range r.seen {
-		if d := r.due(i); d >= leadIn || r.lasting <= leadIn {
+		if d := r.due(i); d >= leadIn {
 			endToEnd = append(endToEnd, at-d)
 		}
 	}
