@@ -79,7 +79,7 @@ func (r *results) markdown(plots map[string]string) string {
 			continue
 		}
 		e := r.Runs[name]
-		fmt.Fprintf(&b, "- %s: %d CPUs (%s), %d MB of memory, Linux %s, %s; varve %s with %s; Apache Kafka %s on %s, `%s`; arguments `%s`\n", name,
+		fmt.Fprintf(&b, "- %s: %d CPUs (%s), %d MB of memory, Linux %s, %s; varve %s with %s; Apache Kafka %s on %s, `%s`; flags `%s`\n", name,
 			e.CPUs, e.CPU, e.MemoryMB, e.Kernel, e.Filesystem, e.Varve, e.Go, e.Kafka, e.Java, e.JVM, e.Options)
 	}
 	b.WriteString("\nBoth brokers read `tests/bench/server.properties`.\n")

@@ -82,7 +82,7 @@ func TestResultsAreMergedByName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(got.Rows) != 2 || got.Rows[0].Seconds != 7 || len(got.Rows[0].row.targets) == 0 || !strings.Contains(got.Rows[0].Command, "-peer -rows '^stall$'") {
+	if len(got.Rows) != 2 || got.Rows[0].Seconds != 7 || len(got.Rows[0].row.targets) == 0 || !strings.Contains(got.Rows[0].Command, "-peer -rows stall'") {
 		t.Errorf("%d rows, the first %+v", len(got.Rows), got.Rows[0])
 	}
 }

@@ -162,7 +162,7 @@ type environment struct {
 	Varve      string `json:"varve"` // the commit
 	Properties string `json:"properties"`
 	JVM        string `json:"jvm"`
-	Options    string `json:"options"` // the command line
+	Options    string `json:"options"` // what the command line set, or its defaults
 }
 
 // results are the rows of one or more runs.
@@ -226,11 +226,11 @@ func (r *results) put(ctx context.Context, o options, res *result) error {
 
 // command reproduces a row.
 func command(o options, name string) string {
-	flags := "-rows '^" + name + "$'"
+	flags := "-rows " + name
 	if o.peer {
 		flags = "-peer " + flags
 	}
-	return `make bench BENCHFLAGS="` + flags + `"`
+	return "make bench BENCHFLAGS='" + flags + "'"
 }
 
 func describe(ctx context.Context, o options) environment {
@@ -246,7 +246,9 @@ func describe(ctx context.Context, o options) environment {
 	}
 	e := environment{CPUs: runtime.NumCPU(), Kernel: say("uname", "-r"), Go: runtime.Version(), Java: say("java", "-version"),
 		Kafka: kafka.Version(), Varve: say("git", "describe", "--always", "--dirty"), JVM: strings.Join(jvm(kafkaSide), " "),
-		Filesystem: say("stat", "-f", "-c", "%T", filepath.Dir(o.data)), Options: strings.Join(os.Args[1:], " ")}
+		Filesystem: say("findmnt", "-n", "-o", "FSTYPE", "--target", filepath.Dir(o.data)),
+		Options: fmt.Sprintf("-rounds %d -bytes %d -paced %v -idle %v -stall %v -stall-mbps %d -recover-bytes %d -connections %d", o.rounds, o.bytes, o.paced,
+			o.idle, o.stall, o.stallMBps, o.recoverBytes, o.connections)}
 	if raw, err := os.ReadFile(propertiesFile()); err == nil {
 		e.Properties = string(raw)
 	}

@@ -15,6 +15,9 @@ func TestRows(t *testing.T) {
 			t.Errorf("row %q is there twice or says too little", r.name)
 		}
 		seen[r.name] = true
+		if got := choose(rows(), options{rows: regexp.MustCompile(r.name)}); len(got) != 1 {
+			t.Errorf("-rows %s runs %d rows", r.name, len(got))
+		}
 		for _, g := range r.targets {
 			if !slices.Contains(r.figures, g.figure) || g.side != "" && !slices.Contains(r.sides, g.side) {
 				t.Errorf("%s: a target for %q beside %q", r.name, g.figure, g.side)
