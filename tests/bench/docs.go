@@ -161,11 +161,8 @@ func (r *results) plots() map[string]string {
 	})
 	out["bench-latency.svg"] = plot("Latency at a fixed rate, ms (less is better)", note, latency)
 	for _, v := range r.verdicts() {
-		label := v.row + ": " + v.figure
-		if v.side != "" {
-			label += " / " + v.side
-		}
-		goals = append(goals, group{label: label, bars: []bar{{side: varve, value: v.is, limit: v.limit}}})
+		_, want := v.words()
+		goals = append(goals, group{label: v.row + ": " + v.figure + ", wanted " + want, bars: []bar{{side: varve, value: v.is, limit: v.limit}}})
 	}
 	out["bench-goals.svg"] = plot("What was asked for: varve, and the limit in red", "Farthest from its limit first.", goals)
 	return out

@@ -55,7 +55,7 @@ func TestPlotsAreXML(t *testing.T) {
 			t.Fatalf("%v in\n%s", err, svg)
 		}
 	}
-	if !strings.Contains(svg, `width="360.0"`) || !strings.Contains(svg, `x1="710.0"`) {
+	if !strings.Contains(svg, `width="360.0"`) || !strings.Contains(svg, `x1="840.0"`) {
 		t.Errorf("3 beside a limit of 4 is not three quarters of the width:\n%s", svg)
 	}
 }

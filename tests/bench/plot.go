@@ -19,8 +19,8 @@ type bar struct {
 }
 
 const (
-	plotWidth   = 860
-	plotLabel   = 230 // where bars begin
+	plotWidth   = 990
+	plotLabel   = 360 // where bars begin
 	plotBars    = 480 // the longest bar
 	plotBar     = 13
 	plotGap     = 9
