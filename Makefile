@@ -10,10 +10,10 @@ PROTOC_GEN_VERSION  := v1.36.11
 FUZZTIME   ?= 20s
 export VARVE_TOOLS_DIR := $(TOOLS)
 
-.PHONY: help run dev-s3 demo build test lint fuzz bench compat proto tools docs clean
+.PHONY: help run dev-s3 demo build test lint fuzz bench compat compat-chains edge-peer proto tools docs clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build the static binary bin/varve
 	@mkdir -p bin
@@ -60,6 +60,12 @@ bench: build ## what a byte and a request cost, beside bare loops (BENCHFLAGS=-p
 COMPATFLAGS ?= -peer
 compat: ## the table client x case on varve and on Apache Kafka beside it (COMPATFLAGS='-fast' for varve's fast half)
 	$(GO) run ./tests/compat/suite $(COMPATFLAGS)
+
+compat-chains: ## franz-go's consumer group chains, the broker restarted in the middle of each (CHAINSFLAGS='-rounds 2')
+	$(GO) run ./tests/compat/chains $(CHAINSFLAGS)
+
+edge-peer: ## ask Apache Kafka the list of edge calls and compare with testdata/edge.golden (EDGEFLAGS=-rewrite writes its answers)
+	$(GO) run ./tests/compat/edge/peer $(EDGEFLAGS)
 
 proto: ## regenerate the protobuf code (needs protoc)
 	@mkdir -p $(TOOLS)

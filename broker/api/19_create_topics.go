@@ -14,7 +14,8 @@ import (
 //
 // A name that occurs twice is InvalidRequest, and none of its entries is made;
 // so is __cluster_metadata. -1 partitions or replicas mean the broker's defaults.
-// A config without a value is InvalidConfig. Version 5 answers with
+// A config without a value is InvalidConfig, more than maxPartitionsPerRequest
+// partitions in all are PolicyViolation. Version 5 answers with
 // what was made: partitions, replicas, configs; version 7 with the topic's id.
 // The controller decides the rest; what it has not done when the request's
 // timeout is over is RequestTimedOut, though it may still be done.
@@ -37,13 +38,8 @@ func (d *Dispatcher) createTopics(c call, req *kmsg.CreateTopicsRequest) kmsg.Re
 			ask = append(ask, newTopic(t))
 		}
 	}
-	if len(ask) > 0 {
-		ctx, cancel := timeout(c, req.TimeoutMillis)
-		defer cancel()
-		results := d.o.Controller.CreateTopics(ctx, ask, req.ValidateOnly)
-		for i := range results {
-			resp.Topics = append(resp.Topics, d.createdTopic(&results[i]))
-		}
+	for _, r := range d.create(c, req, ask) {
+		resp.Topics = append(resp.Topics, d.createdTopic(&r))
 	}
 	for _, name := range twice {
 		err := protocol.Errorf(protocol.InvalidRequest, "Duplicate topic name.")
@@ -51,6 +47,39 @@ func (d *Dispatcher) createTopics(c call, req *kmsg.CreateTopicsRequest) kmsg.Re
 	}
 	return resp
 }
+
+// maxPartitionsPerRequest bounds what one request may create (ReplicationControlManager.MAX_PARTITIONS_PER_BATCH).
+const maxPartitionsPerRequest = 10_000
+
+// create asks the controller for the topics, unless they have too many partitions together.
+func (d *Dispatcher) create(c call, req *kmsg.CreateTopicsRequest, ask []controller.CreateTopic) []controller.CreateResult {
+	if len(ask) == 0 {
+		return nil
+	}
+	all := 0
+	for i := range ask {
+		switch t := &ask[i]; {
+		case len(t.Assignments) > 0:
+			all += len(t.Assignments)
+		case t.Partitions == -1:
+			all += d.o.Config.Int("num.partitions")
+		default:
+			all += int(max(t.Partitions, 0))
+		}
+	}
+	if all > maxPartitionsPerRequest {
+		out := make([]controller.CreateResult, len(ask))
+		for i := range ask {
+			out[i] = controller.CreateResult{Name: ask[i].Name, Err: tooManyPartitions}
+		}
+		return out
+	}
+	ctx, cancel := timeout(c, req.TimeoutMillis)
+	defer cancel()
+	return d.o.Controller.CreateTopics(ctx, ask, req.ValidateOnly)
+}
+
+var tooManyPartitions = protocol.Errorf(protocol.PolicyViolation, "Excessively large number of partitions per request: at most %d.", maxPartitionsPerRequest)
 
 // clusterMetadataTopic is the name of Kafka's own metadata log (Topic.java).
 const clusterMetadataTopic = "__cluster_metadata"

@@ -11,7 +11,8 @@ import (
 //
 // Count is the number of partitions that the topic shall have in all. A name that
 // occurs twice is InvalidRequest and nothing is done for it. An assignment, if
-// given, holds one list of brokers for each new partition. Time that is not
+// given, holds one list of brokers for each new partition. More than
+// maxPartitionsPerRequest new ones in all are PolicyViolation. Time that is not
 // enough is RequestTimedOut.
 func (d *Dispatcher) createPartitions(c call, req *kmsg.CreatePartitionsRequest) kmsg.Response {
 	resp := kmsg.NewPtrCreatePartitionsResponse()
@@ -39,6 +40,12 @@ func (d *Dispatcher) createPartitions(c call, req *kmsg.CreatePartitionsRequest)
 		}
 		ask = append(ask, p)
 	}
+	if d.additional(ask) > maxPartitionsPerRequest {
+		for _, t := range ask {
+			add(t.Topic, tooManyPartitions)
+		}
+		return resp
+	}
 	if len(ask) > 0 {
 		ctx, cancel := timeout(c, req.TimeoutMillis)
 		defer cancel()
@@ -47,4 +54,15 @@ func (d *Dispatcher) createPartitions(c call, req *kmsg.CreatePartitionsRequest)
 		}
 	}
 	return resp
+}
+
+// additional is how many partitions a request would add, to topics that exist.
+func (d *Dispatcher) additional(ask []controller.CreatePartitions) (n int) {
+	cl := d.o.Cluster()
+	for _, a := range ask {
+		if t, ok := cl.Topic(a.Topic); ok {
+			n += max(0, int(a.Count)-len(t.Partitions))
+		}
+	}
+	return n
 }

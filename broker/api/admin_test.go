@@ -80,6 +80,29 @@ func TestCreateTopicsNullConfigs(t *testing.T) {
 	}
 }
 
+// One request makes at most ten thousand partitions; the controller does not hear of more.
+func TestTooManyPartitions(t *testing.T) {
+	b := newBench(t)
+	for partitions, want := range map[int32]protocol.ErrorCode{5000: protocol.None, 5001: protocol.PolicyViolation, 1 << 30: protocol.PolicyViolation} {
+		b.control.created = nil
+		req := createRequest(7, "new", "newer")
+		req.Topics[0].NumPartitions, req.Topics[1].NumPartitions = partitions, partitions
+		for _, got := range ask[*kmsg.CreateTopicsResponse](b, req).Topics {
+			if got.ErrorCode != int16(want) || len(b.control.created) > 0 != (want == protocol.None) {
+				t.Errorf("%d partitions: %+v", partitions, got)
+			}
+		}
+	}
+	grow := kmsg.NewPtrCreatePartitionsRequest()
+	grow.Version = 3
+	grow.Topics = []kmsg.CreatePartitionsRequestTopic{{Topic: "a", Count: 1 << 30}, {Topic: "b", Count: 4}}
+	for _, got := range ask[*kmsg.CreatePartitionsResponse](b, grow).Topics {
+		if got.ErrorCode != int16(protocol.PolicyViolation) {
+			t.Errorf("%+v", got)
+		}
+	}
+}
+
 func hasConfig(all []kmsg.CreateTopicsResponseTopicConfig, name, value string) bool {
 	return slices.ContainsFunc(all, func(c kmsg.CreateTopicsResponseTopicConfig) bool {
 		return c.Name == name && c.Value != nil && *c.Value == value && c.Source == 1

@@ -58,9 +58,11 @@ func fetchCases() []Case {
 		{Name: "fetch the id of a deleted topic", request: fetches(13, topicGone, 0, nil)},
 		{Name: "fetch no id", request: fetches(13, "edge-nobody", 0, nil)},
 		{Name: "fetch at a later leader epoch", request: fetches(12, topicA, 0, atEpoch(99))},
-		{Name: "fetch with negative sizes", request: fetches(12, topicA, 0, func(r *kmsg.FetchRequest) {
-			r.MaxBytes, r.MinBytes, r.MaxWaitMillis, r.Topics[0].Partitions[0].PartitionMaxBytes = -1, -1, -1, -1
-		})},
+		{Name: "fetch at most -1 bytes of a partition", request: fetches(12, topicA, 0, func(r *kmsg.FetchRequest) { r.Topics[0].Partitions[0].PartitionMaxBytes = -1 })},
+		{Name: "fetch at most -1 bytes", request: fetches(12, topicA, 0, func(r *kmsg.FetchRequest) { r.MaxBytes = -1 })},
+		{Name: "fetch at least -1 bytes", request: fetches(12, topicA, 0, func(r *kmsg.FetchRequest) { r.MinBytes = -1 })},
+		{Name: "fetch within -1 milliseconds", request: fetches(12, topicA, 0, func(r *kmsg.FetchRequest) { r.MaxWaitMillis = -1 })},
+		{Name: "fetch at most 0 bytes", request: fetches(12, topicA, 0, func(r *kmsg.FetchRequest) { r.MaxBytes, r.Topics[0].Partitions[0].PartitionMaxBytes = 0, 0 })},
 		{Name: "fetch a partition twice", request: func(e *env) (kmsg.Request, error) { return fetch(e, 12, topicA, 0, 0), nil }},
 		{Name: "fetch an unknown and a known partition", request: func(e *env) (kmsg.Request, error) { return fetch(e, 12, topicA, 9, 0), nil }},
 		{Name: "fetch nothing", request: func(e *env) (kmsg.Request, error) { return fetch(e, 12, topicA), nil }},

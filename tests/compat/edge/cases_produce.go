@@ -113,9 +113,20 @@ func batchCases() []Case {
 		{Name: "a batch with a wrong last offset", request: bend(func(b []byte) { binary.BigEndian.PutUint32(b[23:], 5) })},
 		{Name: "a batch that counts wrong", request: bend(func(b []byte) { binary.BigEndian.PutUint32(b[57:], 3) })},
 		{Name: "a control batch", request: bend(func(b []byte) { b[22] |= 0x20 })},
-		{Name: "a batch of an unknown codec", request: bend(func(b []byte) { b[22] |= 7 }), Kafka: "-1: the number is not an enumeration's, which it does not expect"},
+		{Name: "a batch of an unknown codec", request: bend(func(b []byte) { b[22] |= 7 })},
 		{Name: "a batch too large", request: sends(func() []byte { return batch(recordsOf(string(make([]byte, 1_100_000)))) })},
 		{Name: "a record from the day after tomorrow", request: sends(func() []byte { return batch(record.Options{}, now+2*day, []string{"x"}) })},
+		{Name: "a batch of a transaction", request: bend(func(b []byte) { b[22] |= 0x10 })},
+		{Name: "a batch of a transaction of a producer", request: sends(func() []byte {
+			return bent(batch(record.Options{Producer: &record.Producer{ID: 900_002}}, now, []string{"x"}), func(b []byte) { b[22] |= 0x10 })
+		})},
+		{Name: "a batch for a transactional id", request: func(e *env) (kmsg.Request, error) {
+			r := produce(e, 9, topicA, 1, one())
+			r.TransactionID = kmsg.StringPtr("edge")
+			return r, nil
+		}},
+		{Name: "a batch of a producer without a sequence", request: from(900_003, 0, -1)},
+		{Name: "a batch of a producer of a negative epoch", request: from(900_003, -1, 0)},
 		{Name: "first records of a producer", request: from(900_001, 0, 0)},
 		{Name: "the same records again", request: from(900_001, 0, 0)},
 		{Name: "records after a gap", request: from(900_001, 0, 5)},

@@ -22,18 +22,30 @@ func apiVersions(version int16, edit func(*kmsg.ApiVersionsRequest)) func(*env) 
 	return plain(r)
 }
 
+// meantFor is an ApiVersions request that names the broker's own cluster and a node.
+func meantFor(node int32) func(*env) (kmsg.Request, error) {
+	return func(e *env) (kmsg.Request, error) {
+		return apiVersions(5, func(r *kmsg.ApiVersionsRequest) { r.NodeID, r.ClusterID = node, &e.cluster })(e)
+	}
+}
+
 // protocolCases are keys, versions and frames that nobody serves.
 func protocolCases() []Case {
 	ok := func(*kmsg.ApiVersionsRequest) {}
 	return []Case{
 		{Name: "api versions 0", request: apiVersions(0, ok)},
 		{Name: "api versions 4", request: apiVersions(4, ok)},
-		{Name: "api versions of a version to come", raw: rawFrame(18, 99, 1, 2, 3)},
+		{Name: "api versions of a version to come", raw: rawFrame(18, 99, 0, 1, 2, 3)},
+		{Name: "api versions of a version to come with another header", raw: rawFrame(18, 99, 1, 2, 3)},
 		{Name: "api versions of a negative version", raw: rawFrame(18, -1)},
 		{Name: "api versions with an illegal software name", request: apiVersions(3, func(r *kmsg.ApiVersionsRequest) { r.ClientSoftwareName = "-x y" })},
 		{Name: "api versions with an empty software version", request: apiVersions(3, func(r *kmsg.ApiVersionsRequest) { r.ClientSoftwareVersion = "" })},
 		{Name: "api versions meant for another cluster", request: apiVersions(5, func(r *kmsg.ApiVersionsRequest) { r.ClusterID = kmsg.StringPtr("nobody") })},
 		{Name: "api versions meant for another node", request: apiVersions(5, func(r *kmsg.ApiVersionsRequest) { r.NodeID = 77 })},
+		{Name: "api versions meant for another node of another cluster", request: apiVersions(5, func(r *kmsg.ApiVersionsRequest) { r.NodeID, r.ClusterID = 77, kmsg.StringPtr("nobody") })},
+		{Name: "api versions meant for this node of another cluster", request: apiVersions(5, func(r *kmsg.ApiVersionsRequest) { r.NodeID, r.ClusterID = 1, kmsg.StringPtr("nobody") })},
+		{Name: "api versions meant for another node of this cluster", request: meantFor(77)},
+		{Name: "api versions meant for this node of this cluster", request: meantFor(1)},
 		{Name: "unknown key", raw: rawFrame(999, 0)},
 		{Name: "negative key", raw: rawFrame(-1, 0)},
 		{Name: "produce 2", raw: rawFrame(0, 2, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0)},
@@ -52,7 +64,7 @@ func protocolCases() []Case {
 		{Name: "incremental alter configs of a version to come", raw: rawFrame(44, 2)},
 		{Name: "describe cluster of a version to come", raw: rawFrame(60, 3)},
 		{Name: "metadata cut short", raw: rawFrame(3, 1, 0, 0)},
-		{Name: "metadata with a negative number of topics", raw: rawFrame(3, 1, 0xff, 0xff, 0xff, 0xf0), Kafka: "answered: it takes any negative number for null"},
+		{Name: "metadata with a negative number of topics", raw: rawFrame(3, 1, 0xff, 0xff, 0xff, 0xf0)},
 		{Name: "list offsets with a negative length", raw: rawFrame(2, 1, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 1, 0xff, 0xf0)},
 	}
 }

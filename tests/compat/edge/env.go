@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"regexp"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -14,21 +15,29 @@ import (
 
 // Bounds of one run.
 const (
-	callTimeout      = 10 * time.Second
+	callTimeout      = 20 * time.Second
 	maxResponseBytes = 8 << 20
 	leaderWaitMax    = 20 * time.Second
+
+	coordinatorWaitMax = time.Minute
 )
 
-// errClosed says that the broker closed the connection instead of answering.
-var errClosed = errors.New("closed")
+// What a broker may do instead of answering: close the connection, or say nothing until the time is over.
+var (
+	errClosed = errors.New("closed")
+	errSilent = errors.New("no answer")
+)
 
 // env is one broker and what a run knows of it.
 type env struct {
-	ctx   context.Context
-	addr  string
-	node  int32             // id of the broker
-	names map[string]string // what stands in texts in place of values that differ from run to run
-	ids   map[string][16]byte
+	ctx     context.Context
+	addr    string
+	node    int32             // id of the broker
+	cluster string            // id of the cluster
+	names   map[string]string // what stands in texts in place of values that differ from run to run
+	ids     map[string][16]byte
+	call    string     // name of the case that runs
+	held    []net.Conn // requests that wait for their answers
 }
 
 // frame is a request without the size.
@@ -36,8 +45,32 @@ func frame(req kmsg.Request) []byte {
 	return kmsg.NewRequestFormatter(kmsg.FormatterClientID("edge")).AppendRequest(nil, req, 7)[4:]
 }
 
-// exchange sends a frame on a connection of its own and returns the answer without size and correlation id.
-func (e *env) exchange(f []byte) ([]byte, error) {
+// withSize puts a frame's size before it.
+func withSize(f []byte) []byte {
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(f))), f...)
+}
+
+// hold sends a request whose answer nobody waits for and keeps its connection until the run ends.
+func (e *env) hold(req kmsg.Request) error {
+	conn, err := (&net.Dialer{Timeout: callTimeout}).DialContext(e.ctx, "tcp", e.addr)
+	if err != nil {
+		return err
+	}
+	e.held = append(e.held, conn)
+	_, err = conn.Write(withSize(frame(req)))
+	return err
+}
+
+// letGo closes what hold opened.
+func (e *env) letGo() {
+	for _, c := range e.held {
+		_ = c.Close()
+	}
+	e.held = nil
+}
+
+// exchange sends a frame behind its size on a connection of its own and returns the answer without size and correlation id.
+func (e *env) exchange(sized []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(e.ctx, callTimeout)
 	defer cancel()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", e.addr)
@@ -49,14 +82,14 @@ func (e *env) exchange(f []byte) ([]byte, error) {
 	if err := conn.SetDeadline(deadline); err != nil {
 		return nil, err
 	}
-	if _, err := conn.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(f))), f...)); err != nil {
+	if _, err := conn.Write(sized); err != nil {
 		return nil, errClosed
 	}
 	var head [8]byte
 	if _, err := io.ReadFull(conn, head[:]); err != nil {
 		var timeout net.Error
 		if errors.As(err, &timeout) && timeout.Timeout() {
-			return nil, errors.New("no answer")
+			return nil, errSilent
 		}
 		return nil, errClosed
 	}
@@ -71,7 +104,7 @@ func (e *env) exchange(f []byte) ([]byte, error) {
 
 // ask sends a request and reads the answer.
 func (e *env) ask(req kmsg.Request) (kmsg.Response, error) {
-	body, err := e.exchange(frame(req))
+	body, err := e.exchange(withSize(frame(req)))
 	if err != nil {
 		return nil, err
 	}
@@ -96,6 +129,7 @@ func must[R kmsg.Response](e *env, req kmsg.Request) (r R, err error) {
 const (
 	topicA       = "edge-a"       // two partitions, three records in the first
 	topicCompact = "edge-compact" // compacted only
+	topicTiered  = "edge-tiered"  // its older segments may go into the tier
 	topicGone    = "edge-gone"    // deleted before the first case
 )
 
@@ -110,16 +144,19 @@ func (e *env) setUp() error {
 	if len(brokers.Brokers) != 1 {
 		return fmt.Errorf("%d brokers: the list is for one", len(brokers.Brokers))
 	}
-	e.node = brokers.Brokers[0].NodeID
-	e.names = map[string]string{}
+	e.node, e.cluster = brokers.Brokers[0].NodeID, *brokers.ClusterID
+	e.names = map[string]string{"text " + e.cluster: "cluster"}
 	create := kmsg.NewPtrCreateTopicsRequest()
 	create.Version, create.TimeoutMillis = 7, 20_000
 	for _, t := range []struct {
 		name       string
 		partitions int32
 		policy     string
-	}{{topicA, 2, "delete"}, {topicCompact, 1, "compact"}, {topicGone, 1, "delete"}} {
+	}{{topicA, 2, "delete"}, {topicCompact, 1, "compact"}, {topicTiered, 1, "delete"}, {topicGone, 1, "delete"}} {
 		topic := newTopic(t.name, t.partitions, 1)
+		if t.name == topicTiered {
+			topic = withConfig(topic, "remote.storage.enable", kmsg.StringPtr("true"))
+		}
 		topic.Configs = append(topic.Configs, kmsg.CreateTopicsRequestTopicConfig{Name: "cleanup.policy", Value: kmsg.StringPtr(t.policy)})
 		create.Topics = append(create.Topics, topic)
 	}
@@ -150,8 +187,50 @@ func (e *env) setUp() error {
 	if err == nil && resp.Topics[0].Partitions[0].ErrorCode != 0 {
 		err = fmt.Errorf("produce: %d", resp.Topics[0].Partitions[0].ErrorCode)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return e.awaitCoordinators()
 }
+
+// awaitCoordinators waits until the coordinators of groups, transactions and share groups, where there are such, have
+// loaded what they coordinate: they begin with the first call that looks for them.
+func (e *env) awaitCoordinators() error {
+	var probes []kmsg.Request
+	for kind, key := range []string{"g", "t", "g:AAAAAAAAAAAAAAAAAAAAAQ:0"} {
+		r := kmsg.NewPtrFindCoordinatorRequest()
+		r.Version, r.CoordinatorType, r.CoordinatorKeys = 6, int8(kind), []string{key}
+		probes = append(probes, r)
+	}
+	describe := kmsg.NewPtrDescribeGroupsRequest()
+	describe.Version = 5
+	for i := range 64 { // at least one in each partition of the offsets topic
+		describe.Groups = append(describe.Groups, fmt.Sprint("g", i))
+	}
+	id := kmsg.NewPtrInitProducerIDRequest()
+	id.Version, id.ProducerID, id.ProducerEpoch, id.TransactionTimeoutMillis = 4, -1, -1, 60_000
+	probes = append(probes, describe, id)
+	for end := time.Now().Add(coordinatorWaitMax); ; time.Sleep(100 * time.Millisecond) {
+		codes := ""
+		for _, r := range probes {
+			resp, err := must[kmsg.Response](e, r)
+			if err != nil {
+				return err
+			}
+			codes += e.codesOf(resp) + " "
+		}
+		if !loading.MatchString(codes) {
+			return nil
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("no coordinators: %s", codes)
+		}
+	}
+}
+
+// loading finds the codes of coordinators that are not there yet: CoordinatorLoadInProgress, CoordinatorNotAvailable and
+// NotCoordinator.
+var loading = regexp.MustCompile(`(^|[= ])1[456]( |$)`)
 
 // awaitLeaders waits until every partition of the new topics can be written.
 func (e *env) awaitLeaders() error {
@@ -160,7 +239,7 @@ func (e *env) awaitLeaders() error {
 		for _, at := range []struct {
 			topic     string
 			partition int32
-		}{{topicA, 0}, {topicA, 1}, {topicCompact, 0}} {
+		}{{topicA, 0}, {topicA, 1}, {topicCompact, 0}, {topicTiered, 0}} {
 			resp, err := must[*kmsg.ListOffsetsResponse](e, listOffsets(1, at.topic, at.partition, -1))
 			if err != nil {
 				return err

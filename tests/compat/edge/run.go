@@ -12,12 +12,10 @@ import (
 // Case is one call.
 type Case struct {
 	Name string
-	// Kafka says what Apache Kafka answers and why, where that is not what varve answers.
-	Kafka string
 	// request makes the request, after whatever has to come before it.
 	request func(e *env) (kmsg.Request, error)
-	// raw is sent in place of a request: everything after the size.
-	raw []byte
+	// raw is sent in place of a request: everything after the size. sized is sent as it is, with the size.
+	raw, sized []byte
 }
 
 // apiVersionsKey is the one key whose unknown versions are answered.
@@ -35,7 +33,9 @@ func Cases() []Case {
 	var all []Case
 	for _, part := range [][]Case{
 		protocolCases(), metadataCases(), topicCases(), produceCases(), batchCases(), fetchCases(), sessionCases(), offsetCases(),
-		describeConfigCases(), topicConfigCases(), brokerConfigCases(), recordCases(), describeCases(),
+		describeConfigCases(), topicConfigCases(), brokerConfigCases(), tierCases(), internalCases(), recordCases(), describeCases(),
+		coordinatorCases(), joinCases(), staticCases(), syncCases(), heartbeatCases(), leaveCases(), commitCases(), fetchOffsetCases(),
+		listGroupCases(), deleteGroupCases(), producerIDCases(), absentCases(), bodyCases(), frameCases(),
 	} {
 		all = append(all, part...)
 	}
@@ -45,6 +45,7 @@ func Cases() []Case {
 // Run sends all cases to the broker at addr, which must be alone in its cluster and fresh.
 func Run(ctx context.Context, addr string) ([]Result, error) {
 	e := &env{ctx: ctx, addr: addr}
+	defer e.letGo()
 	if err := e.setUp(); err != nil {
 		return nil, fmt.Errorf("set up: %w", err)
 	}
@@ -61,18 +62,14 @@ func Run(ctx context.Context, addr string) ([]Result, error) {
 
 func (e *env) run(c Case) (r Result, err error) {
 	r.Case = c
+	delete(e.names, "text "+e.call)
+	e.call = c.Name
+	e.names["text "+e.call] = "group"
 	if c.raw != nil {
-		r.Request = "raw " + hex.EncodeToString(c.raw)
-		body, err := e.exchange(c.raw)
-		switch {
-		case err == nil && len(body) >= 2 && c.raw[1] == apiVersionsKey:
-			r.Codes = fmt.Sprint(int16(body[0])<<8 | int16(body[1])) // of a version 0 body
-		case err == nil:
-			r.Codes = "answered"
-		default:
-			r.Codes = err.Error()
-		}
-		return r, nil
+		c.sized = withSize(c.raw)
+	}
+	if c.sized != nil {
+		return e.runRaw(c)
 	}
 	req, err := c.request(e)
 	if err != nil {
@@ -82,9 +79,28 @@ func (e *env) run(c Case) (r Result, err error) {
 	resp, err := e.ask(req)
 	switch {
 	case err == nil:
-		r.Codes = codesOf(resp)
-	case errors.Is(err, errClosed):
-		r.Codes = "closed"
+		r.Codes = e.codesOf(resp)
+	case errors.Is(err, errClosed), errors.Is(err, errSilent):
+		r.Codes = err.Error()
+	default:
+		return r, err
+	}
+	return r, nil
+}
+
+func (e *env) runRaw(c Case) (r Result, err error) {
+	r.Case, r.Request = c, "raw "+hex.EncodeToString(c.raw)
+	if c.raw == nil {
+		r.Request = "sized " + hex.EncodeToString(c.sized)
+	}
+	body, err := e.exchange(c.sized)
+	switch {
+	case err == nil && len(body) >= 2 && c.raw != nil && c.raw[1] == apiVersionsKey:
+		r.Codes = fmt.Sprint(int16(body[0])<<8 | int16(body[1])) // of a version 0 body
+	case err == nil:
+		r.Codes = "answered"
+	case errors.Is(err, errClosed), errors.Is(err, errSilent):
+		r.Codes = err.Error()
 	default:
 		return r, err
 	}

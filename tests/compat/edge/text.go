@@ -75,6 +75,8 @@ func keyOf(v reflect.Value) string {
 		return fmt.Sprintf("%x", v.Interface())
 	case reflect.Int32:
 		return fmt.Sprint("int ", v.Int())
+	case reflect.String:
+		return "text " + v.String()
 	}
 	return ""
 }
@@ -89,9 +91,9 @@ func clip(s string) string {
 
 // codesOf lists the error codes of an answer, each with what it is about, sorted. The codes of a whole answer stand
 // first, without a name.
-func codesOf(resp kmsg.Response) string {
+func (e *env) codesOf(resp kmsg.Response) string {
 	var out []string
-	collect(reflect.ValueOf(resp).Elem(), "", &out)
+	e.collect(reflect.ValueOf(resp).Elem(), "", &out)
 	slices.Sort(out)
 	if len(out) == 0 {
 		return "no codes"
@@ -99,17 +101,28 @@ func codesOf(resp kmsg.Response) string {
 	return strings.Join(out, " ")
 }
 
-// labels are the fields that say what a code is about.
-var labels = []string{"Topic", "ResourceName", "Partition", "Name"}
+// failed says that an answer has an error code.
+func (e *env) failed(resp kmsg.Response) bool {
+	var codes []string
+	e.collect(reflect.ValueOf(resp).Elem(), "", &codes)
+	return slices.ContainsFunc(codes, func(c string) bool { return c[strings.LastIndex(c, "=")+1:] != "0" })
+}
 
-func collect(v reflect.Value, label string, out *[]string) {
+// labels are the fields that say what a code is about.
+var labels = []string{"Key", "Group", "State", "Topic", "ResourceName", "Partition", "Name"}
+
+func (e *env) collect(v reflect.Value, label string, out *[]string) {
 	for _, name := range labels {
 		f := v.FieldByName(name)
 		if f.Kind() == reflect.Pointer && !f.IsNil() {
 			f = f.Elem()
 		}
 		if f.IsValid() && f.Kind() != reflect.Pointer && f.Kind() != reflect.Slice {
-			label = strings.TrimPrefix(fmt.Sprintf("%s/%v", label, clip(fmt.Sprint(f.Interface()))), "/")
+			text := clip(fmt.Sprint(f.Interface()))
+			if named, ok := e.names[keyOf(f)]; ok {
+				text = "<" + named + ">"
+			}
+			label = strings.TrimPrefix(label+"/"+text, "/")
 		}
 	}
 	for i := range v.NumField() {
@@ -123,7 +136,7 @@ func collect(v reflect.Value, label string, out *[]string) {
 			*out = append(*out, text)
 		case f.Kind() == reflect.Slice && f.Type().Elem().Kind() == reflect.Struct:
 			for j := range f.Len() {
-				collect(f.Index(j), label, out)
+				e.collect(f.Index(j), label, out)
 			}
 		}
 	}
