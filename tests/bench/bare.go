@@ -20,6 +20,9 @@ const (
 	bareHeadBytes = 96
 	// bareRequestBytes: a 4-byte size, offset and length.
 	bareRequestBytes = 20
+	// bareSendBufferBytes is the send buffer with which the loop is fastest: what is queued in a larger one has left the
+	// processor's cache before it is read. varve bounds it alike for clients as near as ours.
+	bareSendBufferBytes = 256 << 10
 )
 
 // serveBare is the other side of each comparison: it answers each connection with the least work that moves the same
@@ -68,6 +71,9 @@ func serveBare(kind, path string) error {
 
 // bareSendfile: the request is offset and length; the reply a size and, for each file, a head and that range.
 func bareSendfile(c *net.TCPConn, files []*os.File) error {
+	if err := c.SetWriteBuffer(bareSendBufferBytes); err != nil {
+		return err
+	}
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return err
