@@ -86,10 +86,13 @@ const (
 // has its object, and the object is what was written, as closely as the level says. Every suspicion is looked at a
 // second time, from the other side, since uploads, deletes and merges go on meanwhile. Only the controller may repair.
 //
-// The error is that of ctx; what a store did not show is counted in the report. Objects of segments that were written
-// under another prefix (before a restore) are looked at one by one.
+// The error is that of ctx; what a store did not show is counted in the report. In the folders of clusters that a restore took
+// over the objects that rows name are looked at, and nothing else: what else is there was never this cluster's.
 func (m *Manager) Verify(ctx context.Context, o VerifyOptions) (VerifyReport, error) {
 	v := &verifier{m: m, o: o, root: path.Join(m.o.Prefix, m.o.ClusterID) + "/"}
+	for _, c := range m.o.Meta.Image().Claims() {
+		v.claims = append(v.claims, c.ClusterId)
+	}
 	if o.BytesPerSec > 0 {
 		v.limit = rate.NewLimiter(rate.Limit(o.BytesPerSec), extentChunks*chunkBytes)
 	}
@@ -113,11 +116,12 @@ func (m *Manager) Verify(ctx context.Context, o VerifyOptions) (VerifyReport, er
 
 // verifier is one run of Verify.
 type verifier struct {
-	m     *Manager
-	o     VerifyOptions
-	root  string
-	limit *rate.Limiter
-	read  atomic.Int64
+	m      *Manager
+	o      VerifyOptions
+	root   string   // this cluster's folder
+	claims []string // clusters whose folders a restore took over
+	limit  *rate.Limiter
+	read   atomic.Int64
 
 	mu      sync.Mutex
 	rep     VerifyReport
@@ -142,11 +146,17 @@ func (v *verifier) partitions() map[string][]partKey {
 // listed are the objects of one partition as LIST named them.
 type listed struct {
 	key     partKey
-	objects map[protocol.UUID]objstore.ObjectInfo
+	objects map[protocol.UUID]objstore.ObjectInfo // in this cluster's folder
+	claimed map[protocol.UUID]objstore.ObjectInfo // in folders that were taken over
 }
 
 // folder lists one spread folder and compares partition by partition.
 func (v *verifier) folder(ctx context.Context, hh string, known []partKey) error {
+	claimed, err := v.claimed(ctx, hh)
+	if err != nil {
+		v.unchecked(err)
+		return ctx.Err()
+	}
 	seen := map[partKey]bool{}
 	var group *listed
 	flush := func() error {
@@ -157,7 +167,7 @@ func (v *verifier) folder(ctx context.Context, hh string, known []partKey) error
 		return v.partition(ctx, group)
 	}
 	var inner error
-	err := v.m.o.Store.List(ctx, v.root+hh+"/", "", func(o objstore.ObjectInfo) bool {
+	err = v.m.o.Store.List(ctx, v.root+hh+"/", "", func(o objstore.ObjectInfo) bool {
 		k, err := ParseSegmentKey(o.Key)
 		if err != nil || k.Prefix != v.m.o.Prefix || k.ClusterID != v.m.o.ClusterID {
 			if v.o.Topic == nil {
@@ -172,7 +182,7 @@ func (v *verifier) folder(ctx context.Context, hh string, known []partKey) error
 			if inner = flush(); inner != nil {
 				return false
 			}
-			group = &listed{key: key, objects: map[protocol.UUID]objstore.ObjectInfo{}}
+			group = &listed{key, map[protocol.UUID]objstore.ObjectInfo{}, claimed[key]}
 		}
 		group.objects[k.ID] = o
 		v.count(func(r *VerifyReport) { r.Objects++; r.ObjectBytes += o.Size })
@@ -192,11 +202,34 @@ func (v *verifier) folder(ctx context.Context, hh string, known []partKey) error
 		if seen[key] {
 			continue
 		}
-		if err := v.partition(ctx, &listed{key: key}); err != nil {
+		if err := v.partition(ctx, &listed{key: key, claimed: claimed[key]}); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// claimed lists one spread folder of the clusters that were taken over.
+func (v *verifier) claimed(ctx context.Context, hh string) (map[partKey]map[protocol.UUID]objstore.ObjectInfo, error) {
+	out := map[partKey]map[protocol.UUID]objstore.ObjectInfo{}
+	for _, cluster := range v.claims {
+		err := v.m.o.Store.List(ctx, path.Join(v.m.o.Prefix, cluster, hh)+"/", "", func(o objstore.ObjectInfo) bool {
+			k, err := ParseSegmentKey(o.Key)
+			if err != nil || v.o.Topic != nil && !v.o.Topic(k.TopicID) {
+				return true
+			}
+			key := partKey{k.TopicID, k.Partition}
+			if out[key] == nil {
+				out[key] = map[protocol.UUID]objstore.ObjectInfo{}
+			}
+			out[key][k.ID] = o
+			return true
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 func cmpErr(a, b error) error {
@@ -256,6 +289,11 @@ func (v *verifier) segment(ctx context.Context, l *listed, r metastore.RemoteSeg
 	v.count(func(rep *VerifyReport) { rep.Segments++ })
 	info, ok := l.objects[r.ID]
 	delete(l.objects, r.ID)
+	if !ok && inOtherFolder(r) {
+		if info, ok = l.claimed[r.ID]; ok {
+			v.count(func(rep *VerifyReport) { rep.Objects++; rep.ObjectBytes += info.Size })
+		}
+	}
 	f := v.finding(r)
 	if !ok {
 		var err error

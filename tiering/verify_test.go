@@ -274,3 +274,34 @@ func TestVerifyRate(t *testing.T) {
 		t.Errorf("%d bytes read, at most %d", rep.BytesRead, limit)
 	}
 }
+
+// TestVerifyAfterRestore: objects that lie in the folder of the cluster before are found there, and what else is there is left
+// alone.
+func TestVerifyAfterRestore(t *testing.T) {
+	w, _ := newSource(t)
+	w.settled(40)
+	w.snapshot()
+	g := newTarget(t, w, "new")
+	g.restore(RestoreRequest{})
+	stray := rowsOf(t, w.meta, w.part.id)[0]
+	b := w.object(w.m.rowKey(stray))
+	stray.ID = protocol.NewUUID()
+	w.put(w.m.rowKey(stray), b)
+	w.clock.advance(100 * time.Hour)
+	verify := func() (VerifyReport, []Finding) {
+		var all []Finding
+		rep, err := g.m.Verify(t.Context(), VerifyOptions{Level: VerifyData, Repair: true, Found: func(f Finding) { all = append(all, f) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rep, all
+	}
+	rows := rowsOf(t, g.meta, w.part.id)
+	if rep, found := verify(); len(found) != 0 || rep.Unchecked != 0 || rep.Segments != int64(len(rows)) || rep.Objects != int64(len(rows)) {
+		t.Fatalf("%+v %+v", rep, found)
+	}
+	w.remove(g.m.rowKey(rows[1]))
+	if _, found := verify(); len(found) != 1 || found[0].Kind != FoundMissing || found[0].Base != rows[1].Base {
+		t.Fatalf("%+v", found)
+	}
+}
