@@ -54,7 +54,7 @@ func (b *Broker) sources(started bool) admin.Sources {
 	s.Replicas = described{b.replicas}
 	s.Image = func() admin.Image { return b.meta.Image() }
 	if b.tier != nil {
-		s.Tier, s.Store = b.tier, b.usage
+		s.Tier, s.Store, s.Restore, s.TierURL = b.tier, b.usage, b.tier, b.tierText
 	}
 	return s
 }

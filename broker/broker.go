@@ -38,18 +38,19 @@ type Broker struct {
 	events  event.Sink
 	counts  *admin.Events
 
-	net      *netio.Server
-	http     *admin.Server
-	logs     *commitlog.Manager
-	meta     *metastore.Store
-	control  *controller.Controller
-	store    objstore.Store
-	usage    *objstore.Counters
-	clock    *tiering.ClockGuard
-	tier     *tiering.Manager
-	replicas *replica.Manager
-	groups   *group.Coordinator
-	dispatch *api.Dispatcher
+	net         *netio.Server
+	http        *admin.Server
+	logs        *commitlog.Manager
+	meta        *metastore.Store
+	control     *controller.Controller
+	store       objstore.Store
+	usage       *objstore.Counters
+	clock       *tiering.ClockGuard
+	tier        *tiering.Manager
+	replicas    *replica.Manager
+	groups      *group.Coordinator
+	coordinator atomic.Pointer[group.Coordinator] // groups, once it is there, for those who are here before it
+	dispatch    *api.Dispatcher
 
 	handler   lateHandler
 	endpoints []metastore.Endpoint

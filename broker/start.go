@@ -202,6 +202,7 @@ func (b *Broker) startGroups(context.Context) error {
 			return b.control.CreateTopics(ctx, []controller.CreateTopic{t}, false)[0].Err
 		},
 	})
+	b.coordinator.Store(b.groups)
 	b.run("groups", b.groups.Run)
 	return nil
 }

@@ -55,13 +55,17 @@ func (b *Broker) openTier(ctx context.Context) error {
 		TaskIntervalMs:    b.cfg.Int64("remote.log.manager.task.interval.ms"),
 		JournalIntervalMs: b.cfg.Int64("varve.tier.journal.interval.ms"),
 		Concurrency:       b.cfg.Int("remote.log.manager.copier.thread.pool.size"),
-		ScrubIntervalMs:   b.cfg.Int64("varve.tier.scrub.interval.ms"),
-		ScrubBytesPerSec:  b.cfg.Int64("varve.tier.scrub.bytes.per.second"),
-		Events:            b.events, Clock: b.clock,
+		State:             b.meta, Groups: tierGroups{b}, Publish: b.publishRestored,
+		SnapshotIntervalMs: b.cfg.Int64("varve.tier.snapshot.interval.ms"),
+		DeleteDeadlineMs:   b.cfg.Int64("varve.tier.delete.deadline.ms"),
+		ScrubIntervalMs:    b.cfg.Int64("varve.tier.scrub.interval.ms"),
+		ScrubBytesPerSec:   b.cfg.Int64("varve.tier.scrub.bytes.per.second"),
+		Events:             b.events, Clock: b.clock, DiskShort: b.logs.DiskShortBytes,
 	})
 	if err != nil {
 		return err
 	}
+	b.logs.OnDiskShort(b.tier.RetainSoon)
 	return b.probe(ctx)
 }
 

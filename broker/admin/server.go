@@ -113,15 +113,17 @@ func (s *Server) routes() http.Handler {
 	})
 	mux.HandleFunc("/api/v1/tier/usage", s.usage)
 	mux.HandleFunc("/api/v1/tier/verify", onlyPost(s.verify))
+	mux.HandleFunc("/api/v1/tier/restore", s.restore)
+	mux.HandleFunc("/api/v1/tier/release", onlyPost(s.release))
 	mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) {
-		writeProblem(w, http.StatusNotFound, "there is no "+r.URL.Path+"; there are /api/v1/cluster, /api/v1/topics, /api/v1/tier/status, /api/v1/tier/usage and (POST) /api/v1/tier/verify")
+		writeProblem(w, http.StatusNotFound, "there is no "+r.URL.Path+"; there are /api/v1/cluster, /api/v1/topics, /api/v1/tier/status, /api/v1/tier/usage, /api/v1/tier/restore and (POST) /api/v1/tier/verify and /api/v1/tier/release")
 	})
 	mux.HandleFunc("/{$}", s.page)
 	return mux
 }
 
 // posts are the paths that change something or cost something; all others are only read.
-var posts = map[string]bool{"/api/v1/tier/verify": true}
+var posts = map[string]bool{"/api/v1/tier/verify": true, "/api/v1/tier/restore": true, "/api/v1/tier/release": true}
 
 // secure refuses everything but reads elsewhere than at posts, and tells browsers to guess nothing and run nothing.
 func secure(next http.Handler) http.Handler {

@@ -56,6 +56,8 @@ type Sources struct {
 	Ready    func() error // why clients are not served; nil when they are
 	Replicas Replicas
 	Tier     Tier
+	Restore  Restorer
+	TierURL  string // canonical; "" without a tier
 	Network  Network
 	Image    func() Image
 	Store    StoreUsage
