@@ -333,3 +333,30 @@ func (im *Import) topicRecord(out *ImportedPartition) *metapb.JournalRecord {
 	}
 	return nil
 }
+
+// Survey tells what Partition would take, and does nothing. Segments and bytes are counted, records are not.
+func (im *Import) Survey(dir *commitlog.ForeignLogDir, p commitlog.ForeignPartition, topic string) (ImportedPartition, error) {
+	out := ImportedPartition{Topic: topic, Partition: p.Partition}
+	if im.ID != "" {
+		out.TopicID = im.TopicID(topic)
+	}
+	if im.Now == nil {
+		im.Now = time.Now
+	}
+	log, err := dir.Log(p, importIndexInterval, im.Now().UnixMilli())
+	if err != nil {
+		return out, err
+	}
+	out.LogStart, out.End, out.LeftOut, out.Missing = log.LogStart, log.End, log.LeftOut, log.Missing
+	for {
+		exp, err := log.Next()
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		}
+		if err != nil {
+			return out, err
+		}
+		out.Segments, out.Bytes = out.Segments+1, out.Bytes+exp.Log.Len
+		exp.Close()
+	}
+}

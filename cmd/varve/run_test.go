@@ -138,7 +138,7 @@ func TestCommandWords(t *testing.T) {
 
 // TestHelpOfEveryCommand: each has a sentence, examples that begin with the command's words, and help that ends with 0.
 func TestHelpOfEveryCommand(t *testing.T) {
-	for _, words := range []string{"server", "topic create", "topic list", "topic describe", "topic alter", "topic delete", "produce", "consume", "group list", "group describe", "group reset", "group delete", "cluster info", "completion", "tier status", "tier ls", "tier inspect", "tier cat", "tier verify", "tier cost", "dump", "demo", "config", "version"} {
+	for _, words := range []string{"server", "topic create", "topic list", "topic describe", "topic alter", "topic delete", "produce", "consume", "group list", "group describe", "group reset", "group delete", "cluster info", "completion", "tier status", "tier ls", "tier inspect", "tier cat", "tier verify", "tier cost", "tier import", "dump", "demo", "config", "version"} {
 		out := ok(t, append(strings.Fields(words), "--help")...)
 		if !strings.HasPrefix(out, "Usage: varve "+words+" ") || !strings.Contains(out, "Examples:\n  ") || !strings.Contains(out, "varve "+words) {
 			t.Errorf("%s: %s", words, out)

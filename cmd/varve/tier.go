@@ -17,7 +17,7 @@ const maxAnswerBytes = 256 << 20 // of the HTTP API; a row is some 400 bytes
 func tierCommand() *command {
 	return &command{
 		name:    "tier",
-		summary: "See what has settled into the object store.",
+		summary: "See what has settled into the object store, check it, and bring a lost cluster back from it.",
 		examples: []string{
 			"varve tier status",
 			"varve tier ls dir://$PWD/varve-data/tier",
@@ -33,6 +33,9 @@ func tierCommand() *command {
 			tierCatCommand(),
 			tierVerifyCommand(),
 			tierCostCommand(),
+			tierRestoreCommand(),
+			tierReleaseCommand(),
+			tierImportCommand(),
 		},
 	}
 }
