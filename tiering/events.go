@@ -69,6 +69,7 @@ type LocalFreed struct {
 	Partition int32
 	Below     int64 // new local start
 	Bytes     int64
+	Early     bool // the disk is short: local retention would have kept them
 }
 
 func (LocalFreed) Name() string      { return "tier_local_freed" }
@@ -76,7 +77,7 @@ func (LocalFreed) Level() slog.Level { return slog.LevelInfo }
 
 // Attrs implements event.Event.
 func (e LocalFreed) Attrs() []slog.Attr {
-	return append(where(e.Topic, e.Partition), slog.Int64("below", e.Below), slog.Int64("bytes", e.Bytes))
+	return append(where(e.Topic, e.Partition), slog.Int64("below", e.Below), slog.Int64("bytes", e.Bytes), slog.Bool("early", e.Early))
 }
 
 // LogStartMoved: total retention moved the log start.

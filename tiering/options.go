@@ -91,6 +91,7 @@ type Options struct {
 
 	Now       func() time.Time        // time.Now
 	Clock     *ClockGuard             // one that keeps nothing
+	DiskShort func() int64            // bytes to be freed for the logs' disk not to be short; nil: it never is. RetainSoon tells that it may be
 	Counters  *objstore.Counters      // those around Store, for Status; may be nil
 	Events    event.Sink              // may be nil
 	Failpoint func(name string) error // called between any two steps; may be nil. Its error ends the step as a crash would

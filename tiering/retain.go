@@ -44,6 +44,7 @@ func (m *Manager) retainAll(ctx context.Context) {
 		parts = append(parts, pt)
 	}
 	m.mu.Unlock()
+	m.freeEarly(ctx, parts) // before what waits for the metastore, which needs the disk too
 	for _, pt := range parts {
 		if ctx.Err() != nil {
 			return
@@ -159,23 +160,70 @@ func (m *Manager) retainLocal(pt *part) error {
 	if err != nil {
 		return err
 	}
-	log := pt.Log()
-	segs := log.Segments()
-	ms, bytes := localLimits(m.limits(pt))
-	cut := localCut(segs, st, ms, bytes, m.o.Now().UnixMilli())
-	if cut == 0 {
-		return nil
+	cfg := m.limits(pt)
+	if cfg.CopyDisable {
+		pt.Log().Settled(-1)
+	} else {
+		pt.Log().Settled(max(st.End, st.LogStart))
 	}
-	if err := m.fail(fpLocalFree); err != nil {
-		return err
+	ms, bytes := localLimits(cfg)
+	cut := localCut(pt.Log().Segments(), st, ms, bytes, m.o.Now().UnixMilli())
+	switch {
+	case cut > 0:
+		_, err = m.free(pt, cut, false)
+	case m.diskIsShort():
+		_, err = m.freeOldest(pt) // what was uploaded just now makes room at once
 	}
-	freed, err := log.FreeBelow(cut)
-	if err != nil {
-		return err
-	}
-	m.o.Events.Emit(LocalFreed{Topic: pt.name, Partition: pt.key.partition, Below: cut, Bytes: freed})
-	return m.fail(fpLocalDone)
+	return err
 }
+
+// free removes local segments below cut. early: local retention would keep them.
+func (m *Manager) free(pt *part, cut int64, early bool) (bytes int64, err error) {
+	if err := m.fail(fpLocalFree); err != nil {
+		return 0, err
+	}
+	bytes, err = pt.Log().FreeBelow(cut)
+	if err != nil {
+		return bytes, err
+	}
+	m.o.Events.Emit(LocalFreed{Topic: pt.name, Partition: pt.key.partition, Below: cut, Bytes: bytes, Early: early})
+	return bytes, m.fail(fpLocalDone)
+}
+
+// freeEarly frees what is in the tier ahead of local retention while the disk is short, a segment of each partition in turn,
+// oldest first (invariant 12).
+func (m *Manager) freeEarly(ctx context.Context, parts []*part) {
+	for progress := true; progress && m.diskIsShort() && ctx.Err() == nil; {
+		progress = false
+		for _, pt := range parts {
+			if pt.TierConfig().Left {
+				continue
+			}
+			bytes, err := m.freeOldest(pt)
+			if err != nil {
+				m.noteRetain(pt, err)
+			}
+			if progress = progress || bytes > 0; !m.diskIsShort() || ctx.Err() != nil {
+				break
+			}
+		}
+	}
+}
+
+// freeOldest frees the oldest local segment if the tier has it.
+func (m *Manager) freeOldest(pt *part) (bytes int64, err error) {
+	st, err := m.o.Meta.Tier(pt.key.topic, pt.key.partition)
+	if err != nil {
+		return 0, err
+	}
+	oldest := pt.Log().Segments()[0]
+	if !oldest.Sealed || oldest.Next > max(st.End, st.LogStart) {
+		return 0, nil
+	}
+	return m.free(pt, oldest.Next, true)
+}
+
+func (m *Manager) diskIsShort() bool { return m.o.DiskShort != nil && m.o.DiskShort() > 0 }
 
 // localCut says below which offset local segments go. It is 0 when none does.
 func localCut(segs []commitlog.SegmentInfo, st metastore.TierState, ms, bytes, nowMs int64) (cut int64) {

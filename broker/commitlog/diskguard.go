@@ -200,8 +200,8 @@ func (m *Manager) DiskShortBytes() int64 {
 // tight, a log whose closed segments are not takes no appends.
 func (l *Log) Settled(end int64) { l.settled.Store(end + 1) }
 
-// waitsForTier reports whether a closed segment is still to be uploaded.
-func (l *Log) waitsForTier() bool {
+// WaitsForTier reports whether a closed segment is still to be uploaded, as far as Settled said.
+func (l *Log) WaitsForTier() bool {
 	to := l.settled.Load()
 	return to > 0 && l.active().base > to-1
 }

@@ -214,7 +214,7 @@ func (l *Log) appendLocked(run []byte, head record.Batch, cfg *Config) error {
 	if len(run) > len(head) {
 		last, maxTs = runEnd(run)
 	}
-	if err := l.m.disk.admit(int64(len(run)), l.waitsForTier()); err != nil {
+	if err := l.m.disk.admit(int64(len(run)), l.WaitsForTier()); err != nil {
 		return err
 	}
 	seg := l.active()
