@@ -38,10 +38,9 @@ func (e RestoreMoved) Attrs() []slog.Attr {
 
 // RestoreEnded: a restore is over.
 type RestoreEnded struct {
-	Source                 string
-	Topics, Segments       int64
-	Aborted                bool
-	RecoveryPoint, Missing int64 // ms since 1970; objects that rows name and the bucket has not
+	Source   string
+	Segments int64 // that this process looked at
+	Aborted  bool
 }
 
 func (RestoreEnded) Name() string      { return "tier_restore_ended" }
@@ -49,8 +48,7 @@ func (RestoreEnded) Level() slog.Level { return slog.LevelInfo }
 
 // Attrs implements event.Event.
 func (e RestoreEnded) Attrs() []slog.Attr {
-	return []slog.Attr{slog.String("source", e.Source), slog.Bool("aborted", e.Aborted), slog.Int64("topics", e.Topics),
-		slog.Int64("segments", e.Segments), slog.Int64("recoveryPointMs", e.RecoveryPoint), slog.Int64("missing", e.Missing)}
+	return []slog.Attr{slog.String("source", e.Source), slog.Bool("aborted", e.Aborted), slog.Int64("segments", e.Segments)}
 }
 
 // RestoreFailed: a restore cannot go on, or has to try a step again.
