@@ -113,7 +113,7 @@ func (b *bench) tiered(ctx context.Context) (t *tiered, err error) {
 	defer c.Close()
 	size, _ := strconv.Atoi(segment)
 	frames := produceFrames(coldTopic, load{partitions: 1, acks: -1}, t.batch)
-	if _, err := replay(c, frames, t.batches+size/len(t.batch)+1, produceCheck(coldTopic)); err != nil {
+	if _, err := replay(c, frames, t.batches+size/len(t.batch)+1, checkProduced); err != nil {
 		return nil, err
 	}
 	return t, t.settled(ctx)
@@ -154,7 +154,7 @@ func (t *tiered) settled(ctx context.Context) error {
 // weather sets the proxy's and returns the tier's URL: through the proxy only when there is something to shape.
 func (t *tiered) weather(w s3server.Weather) string {
 	t.proxy.Set(w)
-	if w == (s3server.Weather{}) {
+	if w.Latency == 0 && w.BytesPerSec == 0 {
 		return t.s3.URL
 	}
 	return t.proxy.Via(t.s3, t.s3.URL)

@@ -74,7 +74,7 @@ func (b *bench) hot(ctx context.Context, side string, partitions int) (*server, 
 	}
 	defer c.Close()
 	frames := produceFrames(l.topic, load{partitions: partitions, acks: -1}, batch)
-	if _, err := replay(c, frames, l.batches*partitions, produceCheck(l.topic)); err != nil {
+	if _, err := replay(c, frames, l.batches*partitions, checkProduced); err != nil {
 		return nil, nil, err
 	}
 	b.loaded[side+"/"+l.topic] = l

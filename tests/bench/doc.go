@@ -10,9 +10,9 @@
 // of the rounds' own ratios, each between neighbours in time; produce rounds append to new files on a quiet disk; every
 // reply's error code and length is checked; a figure is never printed without the number of rounds behind it.
 //
-// Crash cases: a side that dies, answers an error or answers less than it must ends the run with exit code 1; nothing is
-// retried. Brokers are killed and their data is removed at the end, also after an interrupt; at most about 25 GB are on
-// disk at once (the recovery row).
+// Crash cases: a side that dies, answers an error or answers less than it must costs the row: the run goes on with the next
+// one on fresh brokers, and ends with exit code 1; nothing is retried. Brokers are killed and their data is removed at the
+// end, also after an interrupt; at most about 25 GB are on disk at once (the recovery row).
 //
 // Non-goals: correctness of what is read beyond its length and error code, and load from more than one machine.
 package main

@@ -145,7 +145,7 @@ func (r *results) plots() map[string]string {
 		"bench-throughput.svg": plot("Throughput, MB/s (more is better)", note, r.groups("MB/s", "produce/", "consume/", "mixed", "clients/")),
 		"bench-cpu.svg":        plot("Broker CPU seconds per GB (less is better)", note, r.groups(cpuPerGB, "produce/", "consume/", "mixed", "clients/")),
 		"bench-memory.svg": plot("Resident memory, MB (less is better)", note,
-			append(r.groups(peakRSS, "produce/1KiB", "produce/Xmx512m", "consume/1-reader"), r.groups("RSS MB", "idle/", "start/")...)),
+			append(r.groups(peakRSS, "produce/64KiB-batches", "produce/Xmx512m", "consume/1-reader"), r.groups("RSS MB", "idle/", "start/")...)),
 	}
 	var latency, goals []group
 	for _, f := range []string{"produce p50 ms", "produce p99 ms", "produce p99.9 ms", "end-to-end p50 ms", "end-to-end p99 ms", "end-to-end p99.9 ms"} {

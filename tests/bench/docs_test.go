@@ -32,12 +32,12 @@ func TestDocument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"before\n", "\nafter\n", "**produce/1KiB**", "**stall**", "bench-cpu.svg", "| produce/1KiB | MB/s | 1x kafka | >= 2x kafka |"} {
+	for _, want := range []string{"before\n", "\nafter\n", "**produce/64KiB-batches**", "**stall**", "bench-cpu.svg", "| produce/64KiB-batches | MB/s | 1x kafka | >= 2x kafka |"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
-	if strings.Contains(text, "\nold\n") || strings.Index(text, "**produce/1KiB**") > strings.Index(text, "**stall**") {
+	if strings.Contains(text, "\nold\n") || strings.Index(text, "**produce/64KiB-batches**") > strings.Index(text, "**stall**") {
 		t.Errorf("old text or the wrong order in\n%s", text)
 	}
 	if _, err := splice("no markers", ""); err == nil {

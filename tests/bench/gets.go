@@ -46,7 +46,7 @@ func (t *tiered) metric(series string) (float64, error) {
 // bareLane reads the same objects in a process of its own.
 func (t *tiered) bareLane(ctx context.Context, w s3server.Weather) (*lane, error) {
 	endpoint := t.s3.Endpoint
-	if w != (s3server.Weather{}) {
+	if w.Latency > 0 || w.BytesPerSec > 0 {
 		endpoint = t.proxy.Endpoint
 	}
 	for _, kv := range t.s3.Env() {

@@ -196,7 +196,7 @@ func (b *bench) trickle(ctx context.Context, s *server, topics []string, per int
 		began := time.Now()
 		for i := 0; time.Since(began) < b.idle; i++ {
 			topic := topics[i%len(topics)]
-			if _, err := replay(c, [][]byte{produceFrame(topic, int32(i/len(topics)%per), -1, batch)}, 1, produceCheck(topic)); err != nil {
+			if _, err := replay(c, [][]byte{produceFrame(topic, -1, batch, int32(i/len(topics)%per))}, 1, checkProduced); err != nil {
 				return err
 			}
 			if err := pause(ctx, time.Until(began.Add(time.Duration(i+1)*time.Second/trickleRequests))); err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -97,31 +98,46 @@ func run(ctx context.Context, o options) error {
 		defer os.RemoveAll(dir)
 		o.data = dir
 	}
-	b := &bench{options: o, brokers: map[string]*server{}, loaded: map[string]*hotLog{}, rates: map[string]float64{}}
-	defer b.close()
 	results, err := loadResults(o.json)
 	if err != nil {
 		return err
 	}
-	for _, r := range chosen {
-		began := time.Now()
-		if len(b.sidesOf(r)) == 0 {
-			continue
-		}
-		res, err := b.run(ctx, r)
-		if err != nil {
-			return fmt.Errorf("%s: %w", r.name, err)
-		}
-		res.Seconds = time.Since(began).Round(time.Second).Seconds()
-		res.print(os.Stdout)
-		if err := results.put(ctx, o, res); err != nil {
-			return err
-		}
+	if err := runRows(ctx, o, chosen, results); err != nil {
+		return err
 	}
 	if o.plot {
 		return writeDocs(results)
 	}
 	return nil
+}
+
+// runRows goes on after a row that failed, with fresh brokers, and reports it at the end.
+func runRows(ctx context.Context, o options, chosen []row, results *results) (failed error) {
+	b := &bench{options: o, rates: map[string]float64{}}
+	b.reset()
+	defer b.close()
+	for _, r := range chosen {
+		if len(b.sidesOf(r)) == 0 {
+			continue
+		}
+		began := time.Now()
+		res, err := b.run(ctx, r)
+		if err != nil {
+			err = fmt.Errorf("%s: %w", r.name, err)
+			if failed = errors.Join(failed, err); ctx.Err() != nil {
+				break
+			}
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			b.reset()
+			continue
+		}
+		res.Seconds = time.Since(began).Round(time.Second).Seconds()
+		res.print(os.Stdout)
+		if err := results.put(ctx, o, res); err != nil {
+			return errors.Join(failed, err)
+		}
+	}
+	return failed
 }
 
 // choose applies -rows, or what stands for it when it is not given. With -plot alone no row runs.

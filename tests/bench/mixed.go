@@ -11,7 +11,7 @@ import (
 func mixedRow() row {
 	l := load{shape: shape1K, partitions: 16, producers: 1, acks: -1}
 	rd := reading{partitions: 16, fetchBytes: 1 << 20, readers: 1}
-	return row{name: "mixed", title: "the producer of produce/1KiB and the reader of consume/1-reader at the same time; bytes of both",
+	return row{name: "mixed", title: "the producer of produce/64KiB-batches and the reader of consume/1-reader at the same time; bytes of both",
 		bound: boundProduce, sides: []string{varve, kafkaSide}, figures: []string{"MB/s", "produce MB/s", "consume MB/s", cpuPerGB, "p50 ms", "p99 ms", peakRSS},
 		start: func(ctx context.Context, b *bench, side string) (*lane, error) {
 			s, hot, err := b.hot(ctx, side, rd.partitions)
@@ -54,7 +54,7 @@ func (b *bench) mixed(s *server, topic string, l load, batch []byte, rd reading,
 		done := make(chan struct{})
 		g.Go(func() error {
 			defer close(done)
-			d, err := replay(in, produceFrames(topic, l, batch), requests, produceCheck(topic))
+			d, err := replay(in, produceFrames(topic, l, batch), requests, checkProduced)
 			lat.latencies("", d)
 			return err
 		})

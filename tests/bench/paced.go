@@ -145,7 +145,7 @@ func runPaced(s *server, topic string, p pace) (sample, error) {
 		return nil, err
 	}
 	r := &pacedRun{pace: p, batchBytes: len(batch), total: int(p.perSecond * p.lasting.Seconds()), frames: produceFrames(topic, p.load, batch),
-		check: produceCheck(topic), acked: make([][]time.Duration, p.producers)}
+		check: checkProduced, acked: make([][]time.Duration, p.producers)}
 	if p.partitions%p.producers != 0 || r.total < 1 {
 		return nil, fmt.Errorf("%d requests over %d connections to %d partitions", r.total, p.producers, p.partitions)
 	}
@@ -210,7 +210,7 @@ func (r *pacedRun) write() error {
 
 func (r *pacedRun) readReplies(k int) error {
 	for i := k; i < r.total; i += r.producers {
-		head, err := r.conns[k].reply(128)
+		head, err := r.conns[k].reply(replyHeadBytes)
 		if err == nil {
 			err = r.check(head)
 		}

@@ -12,12 +12,16 @@ import (
 // produceDepth is how many requests a connection keeps in flight, as Kafka's own producer does.
 const produceDepth = 5
 
+// replyHeadBytes is how much of a produce reply is looked at: a reply for 16 partitions is shorter.
+const replyHeadBytes = 1024
+
 // load is what is produced and by whom.
 type load struct {
 	shape      shape
 	partitions int
 	producers  int // connections; each goes round all partitions
 	acks       int16
+	together   bool // a request has a batch for every partition, not for one
 }
 
 func (l load) String() string {
@@ -25,7 +29,11 @@ func (l load) String() string {
 	if l.acks >= 0 {
 		acks = fmt.Sprint(l.acks)
 	}
-	return fmt.Sprintf("produce, acks=%s, %v, partitions %d, producers %d, %d in flight each", acks, l.shape, l.partitions, l.producers, produceDepth)
+	each := "for one of them"
+	if l.together {
+		each = "for each of them"
+	}
+	return fmt.Sprintf("produce, acks=%s, %v, %s, partitions %d, producers %d, %d in flight each", acks, l.shape, each, l.partitions, l.producers, produceDepth)
 }
 
 func produceRow(name string, l load, sides ...string) row {
@@ -59,17 +67,22 @@ func (b *bench) produceTo(s *server, l load) (func(ctx context.Context) (sample,
 		if err := settleDisk(b.data); err != nil {
 			return nil, err
 		}
-		if out, err = b.replayRound(s, l, produceFrames(topic, l, batch), len(batch), produceCheck(topic)); err != nil {
+		if out, err = b.replayRound(s, l, produceFrames(topic, l, batch), len(batch), checkProduced); err != nil {
 			return nil, err
 		}
 		return out, dropTopic(ctx, s, topic)
 	}, nil
 }
 
-// produceFrames encodes one request per partition.
+// produceFrames encodes one request per partition, or one for all.
 func produceFrames(topic string, l load, batch []byte) (frames [][]byte) {
+	var all []int32
 	for p := range int32(l.partitions) {
-		frames = append(frames, produceFrame(topic, p, l.acks, batch))
+		all = append(all, p)
+		frames = append(frames, produceFrame(topic, l.acks, batch, p))
+	}
+	if l.together {
+		return [][]byte{produceFrame(topic, l.acks, batch, all...)}
 	}
 	return frames
 }
@@ -95,7 +108,8 @@ func (b *bench) produceBare(ctx context.Context, l load) (*lane, error) {
 
 // replayRound sends the round's share of bytes, counted in batches.
 func (b *bench) replayRound(s *server, l load, frames [][]byte, batchBytes int, check func([]byte) error) (sample, error) {
-	perProducer := max(b.bytes/l.shape.share/int64(batchBytes)/int64(l.producers), 1)
+	batches := int64(l.partitions / len(frames)) // in a request
+	perProducer := max(b.bytes/l.shape.share/int64(batchBytes)/batches/int64(l.producers), 1)
 	latencies := make([][]time.Duration, l.producers)
 	conns := make([]*conn, l.producers)
 	for i := range conns {
@@ -125,7 +139,7 @@ func (b *bench) replayRound(s *server, l load, frames [][]byte, batchBytes int, 
 		all = append(all, l...)
 	}
 	requests := perProducer * int64(l.producers)
-	out := used.moved(requests, requests*int64(l.shape.records), requests*int64(batchBytes))
+	out := used.moved(requests, requests*batches*int64(l.shape.records), requests*batches*int64(batchBytes))
 	out.latencies("", all)
 	return out, nil
 }
@@ -144,7 +158,7 @@ func replay(c *conn, frames [][]byte, total int, check func([]byte) error) ([]ti
 			sent++
 			continue
 		}
-		head, err := c.reply(128)
+		head, err := c.reply(replyHeadBytes)
 		if err == nil && check != nil {
 			err = check(head)
 		}

@@ -55,7 +55,8 @@ var (
 	shape10K   = shape{records: 6, bytes: 10240, share: 1}
 	shape100B  = shape{records: 600, bytes: 100, share: 2}
 	shapeSmall = shape{records: 10, bytes: 100, share: 16}
-	shape16K   = shape{records: 16, bytes: 1000, share: 4}
+	shape1M    = shape{records: 960, bytes: 1024, share: 1}
+	shape16K   = shape{records: 16, bytes: 1000, share: 2}
 )
 
 func (s shape) String() string {
@@ -66,7 +67,7 @@ func (s shape) String() string {
 	if s.codec != record.None {
 		unit += ", " + s.codec.String()
 	}
-	return fmt.Sprintf("%d x %s a request", s.records, unit)
+	return fmt.Sprintf("batches of %d x %s", s.records, unit)
 }
 
 const (
@@ -79,8 +80,12 @@ const (
 // rows is the one table of workloads: what the speed issue names, and each axis on its own.
 func rows() []row {
 	all := []row{
-		produceRow("produce/1KiB", load{shape: shape1K, partitions: 16, producers: 1, acks: -1}, varve, kafkaSide, bare).
+		produceRow("produce/64KiB-batches", load{shape: shape1K, partitions: 16, producers: 1, acks: -1}, varve, kafkaSide, bare).
 			want("MB/s", kafkaSide, 2, true).want(cpuPerGB, kafkaSide, 0.5, false).want(cpuPerGB, bare, 2, false).want(peakRSS, kafkaSide, 0.2, false),
+		produceRow("produce/16KiB-batches", load{shape: shape16K, partitions: 16, producers: 1, acks: -1, together: true}, varve, kafkaSide, bare).
+			want("MB/s", kafkaSide, 2, true).want(cpuPerGB, kafkaSide, 0.5, false).want(cpuPerGB, bare, 2, false),
+		produceRow("produce/1MB-batches", load{shape: shape1M, partitions: 16, producers: 1, acks: -1}, varve, kafkaSide, bare).
+			want("MB/s", kafkaSide, 2, true).want(cpuPerGB, kafkaSide, 0.5, false).want(cpuPerGB, bare, 2, false),
 		produceRow("produce/acks=1", load{shape: shape1K, partitions: 16, producers: 1, acks: 1}, varve, kafkaSide),
 		produceRow("produce/small", load{shape: shapeSmall, partitions: 16, producers: 1, acks: -1}, varve, kafkaSide, bare).
 			want(cpuPerM, kafkaSide, 0.6, false),

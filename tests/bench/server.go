@@ -149,6 +149,15 @@ func (b *bench) warm(ctx context.Context, s *server) error {
 	return nil
 }
 
+// reset ends the brokers that rows share and forgets them and their data.
+func (b *bench) reset() {
+	b.close()
+	for _, s := range b.brokers {
+		_ = os.RemoveAll(s.data)
+	}
+	b.brokers, b.loaded = map[string]*server{}, map[string]*hotLog{}
+}
+
 func (b *bench) close() {
 	for _, s := range b.brokers {
 		s.kill()

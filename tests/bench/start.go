@@ -60,7 +60,7 @@ func (b *bench) store(ctx context.Context, side, name string, bytes int64, end f
 	}
 	defer c.Close()
 	frames := produceFrames("kept", load{partitions: 16, acks: -1}, batch)
-	if _, err := replay(c, frames, int(bytes)/len(batch), produceCheck("kept")); err != nil {
+	if _, err := replay(c, frames, int(bytes)/len(batch), checkProduced); err != nil {
 		return nil, err
 	}
 	if err := end(s); err != nil {
@@ -111,8 +111,8 @@ func startDataRow() row {
 // Every round begins from the checkpoint as the kill left it, and with the log in the page cache as far as it fits.
 func recoverRow() row {
 	return row{name: "recover", title: "kill -9 with -recover-bytes in 16 partitions, start to serving all of them", sides: []string{varve, kafkaSide},
-		bound:  "Reading and checking the log from the recovery point: memory and CRC, or the disk where the page cache is too small.",
-		rounds: 3, figures: []string{"recovery s", "CPU s", peakRSS},
+		bound:   "Reading and checking the log from the recovery point: memory and CRC, or the disk where the page cache is too small.",
+		figures: []string{"recovery s", "CPU s", peakRSS},
 		start: func(ctx context.Context, b *bench, side string) (*lane, error) {
 			d, err := b.store(ctx, side, "recover", b.recoverBytes, func(s *server) error { s.kill(); return nil })
 			if err != nil {

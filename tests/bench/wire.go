@@ -182,30 +182,41 @@ func newBatch(s shape) ([]byte, error) {
 	return b.Batch()
 }
 
-// produceFrame encodes a request with one batch for one partition.
-func produceFrame(topic string, partition int32, acks int16, batch []byte) []byte {
-	p := kmsg.NewProduceRequestTopicPartition()
-	p.Partition, p.Records = partition, batch
+// produceFrame encodes a request with one batch for each of the partitions.
+func produceFrame(topic string, acks int16, batch []byte, partitions ...int32) []byte {
 	t := kmsg.NewProduceRequestTopic()
-	t.Topic, t.Partitions = topic, []kmsg.ProduceRequestTopicPartition{p}
+	t.Topic = topic
+	for _, n := range partitions {
+		p := kmsg.NewProduceRequestTopicPartition()
+		p.Partition, p.Records = n, batch
+		t.Partitions = append(t.Partitions, p)
+	}
 	r := kmsg.NewPtrProduceRequest()
 	r.Version, r.Acks, r.TimeoutMillis = produceVersion, acks, 30_000
 	r.Topics = append(r.Topics, t)
-	return appendRequest(nil, r, partition)
+	return appendRequest(nil, r, partitions[0])
 }
 
-// produceCheck reads the error code of a v9 reply with one partition.
-func produceCheck(topic string) func(head []byte) error {
-	return func(head []byte) error {
-		i := 4 + 1 + 1 + 1 + len(topic) + 1 + 4
-		if len(head) < i+2 {
-			return fmt.Errorf("a produce reply of %d bytes", len(head))
+// checkProduced reads the error codes of a v9 reply with one topic.
+func checkProduced(reply []byte) error {
+	// Of a partition without an error: index 4, error 2, offset 8, append time 8, log start 8, no record errors, no message, no tags.
+	const each = 4 + 2 + 8 + 8 + 8 + 1 + 1 + 1
+	at := 4 + 1 + 1 // correlation, tags, topics
+	if len(reply) <= at || len(reply) <= at+int(reply[at]) {
+		return fmt.Errorf("a produce reply of %d bytes", len(reply))
+	}
+	at += int(reply[at]) // the length of the name, plus one for the length's own byte
+	n := int(reply[at]) - 1
+	for at++; n > 0; n-- {
+		if len(reply) < at+each {
+			return fmt.Errorf("a produce reply of %d bytes that lacks %d partitions", len(reply), n)
 		}
-		if code := int16(binary.BigEndian.Uint16(head[i:])); code != 0 {
+		if code := int16(binary.BigEndian.Uint16(reply[at+4:])); code != 0 {
 			return protocol.ErrorCode(code)
 		}
-		return nil
+		at += each
 	}
+	return nil
 }
 
 // awaitServing returns once the broker answers Metadata with itself as leader, and ListOffsets, for every partition of the

@@ -86,29 +86,47 @@ func TestFetchedReportsErrorsAndShortReplies(t *testing.T) {
 	}
 }
 
-func TestProduceCheckReadsTheCode(t *testing.T) {
-	for _, code := range []protocol.ErrorCode{0, protocol.CorruptMessage} {
+// TestProduceRepliesAreChecked: the code of every partition is read, where record errors stand in the way too.
+func TestProduceRepliesAreChecked(t *testing.T) {
+	reply := func(codes ...protocol.ErrorCode) []byte {
 		r := kmsg.NewPtrProduceResponse()
 		r.Version = produceVersion
-		p := kmsg.NewProduceResponseTopicPartition()
-		p.ErrorCode = int16(code)
 		topic := kmsg.NewProduceResponseTopic()
-		topic.Topic, topic.Partitions = "t00001", []kmsg.ProduceResponseTopicPartition{p}
+		topic.Topic = "t00001"
+		for i, code := range codes {
+			p := kmsg.NewProduceResponseTopicPartition()
+			p.Partition, p.ErrorCode = int32(i), int16(code)
+			if code != 0 {
+				p.ErrorRecords = []kmsg.ProduceResponseTopicPartitionErrorRecord{{RelativeOffset: 1}}
+			}
+			topic.Partitions = append(topic.Partitions, p)
+		}
 		r.Topics = append(r.Topics, topic)
-		head, err := piped(t, protocol.Encode(nil, r, 1)).reply(128)
+		head, err := piped(t, protocol.Encode(nil, r, 1)).reply(replyHeadBytes)
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = produceCheck("t00001")(head)
-		if code == 0 && err != nil || code != 0 && !errors.Is(err, code) {
-			t.Errorf("code %d gave %v", code, err)
+		return head
+	}
+	ok := reply(make([]protocol.ErrorCode, 16)...)
+	if err := checkProduced(ok); err != nil {
+		t.Error(err)
+	}
+	for _, bad := range []protocol.ErrorCode{protocol.CorruptMessage, protocol.NotLeaderOrFollower} {
+		if err := checkProduced(reply(0, 0, bad)); !errors.Is(err, bad) {
+			t.Errorf("code %d gave %v", bad, err)
+		}
+	}
+	for n := range ok {
+		if checkProduced(ok[:n]) == nil && n < len(ok)-4 { // the last bytes say how long the reply was held back
+			t.Errorf("a reply that was cut off at %d of %d bytes passed", n, len(ok))
 		}
 	}
 }
 
 // TestBatchesAreValid: what is replayed passes the checks that a broker makes.
 func TestBatchesAreValid(t *testing.T) {
-	for _, s := range []shape{shape1K, shapeLZ4, shape10K, shape100B, shapeSmall, shape16K} {
+	for _, s := range []shape{shape1K, shapeLZ4, shape10K, shape100B, shapeSmall, shape16K, shape1M} {
 		raw, err := newBatch(s)
 		if err != nil {
 			t.Fatal(err)
