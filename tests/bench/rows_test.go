@@ -35,7 +35,7 @@ func TestChoose(t *testing.T) {
 		return fmt.Sprint(out)
 	}
 	none := regexp.MustCompile("")
-	if got := names(options{rows: none}); got != "[produce/64KiB-batches produce/small produce/8-producers consume/1-reader consume/8-readers consume/64KiB]" {
+	if got := names(options{rows: none}); got != "[produce/64KiB-batches produce/16KiB-batches produce/1MB-batches produce/small produce/8-producers consume/1-reader consume/8-readers consume/64KiB]" {
 		t.Errorf("without flags: %s", got)
 	}
 	if got := names(options{rows: none, plot: true}); got != "[]" {
