@@ -21,11 +21,14 @@ func TestChainsOverRestarts(t *testing.T) {
 	if err := buildTests(t.Context(), o.test); err != nil {
 		t.Fatal(err)
 	}
-	for i := range 2 {
-		report, err := round(t.Context(), o, i)
-		t.Log(report)
-		if err != nil {
-			t.Error(err)
-		}
+	for i, name := range []string{"SIGTERM", "kill"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			report, err := round(t.Context(), o, i)
+			t.Log(report)
+			if err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
