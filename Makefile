@@ -10,7 +10,7 @@ PROTOC_GEN_VERSION  := v1.36.11
 FUZZTIME   ?= 20s
 export VARVE_TOOLS_DIR := $(TOOLS)
 
-.PHONY: help run dev-s3 demo build test lint fuzz bench compat compat-chains edge-peer proto tools docs clean
+.PHONY: help run dev-s3 demo build test lint fuzz bench compat compat-chains edge-peer import-peer proto tools docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ compat-chains: ## franz-go's consumer group chains, the broker restarted in the 
 
 edge-peer: ## ask Apache Kafka the list of edge calls and compare with testdata/edge.golden (EDGEFLAGS=-rewrite writes its answers)
 	$(GO) run ./tests/compat/edge/peer $(EDGEFLAGS)
+
+import-peer: ## import a log directory that Apache Kafka wrote, and read it from both
+	$(GO) test -tags kafka -count=1 -timeout 20m -v ./tests/imports
 
 proto: ## regenerate the protobuf code (needs protoc)
 	@mkdir -p $(TOOLS)

@@ -1,0 +1,212 @@
+//go:build kafka
+
+package imports
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"varve/tests/kafka"
+	"varve/tests/node"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	node.RemoveBinary()
+	os.Exit(code)
+}
+
+// topics of the test, with their Kafka configs. Segments are small, so that each has several.
+var topics = map[string]map[string]string{
+	"plain":     {"segment.bytes": "1048576"},
+	"txn":       {"segment.bytes": "1048576"},
+	"compacted": {"segment.bytes": "1048576", "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.ms": "1000", "max.compaction.lag.ms": "2000"},
+	"trimmed":   {"segment.bytes": "1048576"},
+}
+
+const partitions = 2
+
+func client(t *testing.T, addr string, opts ...kgo.Opt) *kgo.Client {
+	t.Helper()
+	c, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(addr), kgo.RecordPartitioner(kgo.ManualPartitioner())}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+func produce(t *testing.T, c *kgo.Client, topic string, from, n int, key func(i int) []byte) {
+	t.Helper()
+	records := make([]*kgo.Record, 0, n)
+	for i := from; i < from+n; i++ {
+		records = append(records, &kgo.Record{Topic: topic, Partition: int32(i % partitions), Key: key(i), Value: value(i),
+			Headers: []kgo.RecordHeader{{Key: "i", Value: fmt.Append(nil, i)}}, Timestamp: time.UnixMilli(1_700_000_000_000 + int64(i))})
+	}
+	if err := c.ProduceSync(t.Context(), records...).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// value is 900 bytes that no codec makes much smaller, the same for the same number.
+func value(i int) []byte {
+	b := make([]byte, 900)
+	_, _ = rand.NewChaCha8([32]byte{byte(i), byte(i >> 8)}).Read(b) // never fails
+	return b
+}
+
+func plainKey(i int) []byte { return fmt.Append(nil, "k", i) }
+
+// fill writes with every codec, in transactions that commit and abort, over and over the same keys, and deletes records.
+func fill(t *testing.T, addr string) {
+	t.Helper()
+	adm := kadm.NewClient(client(t, addr))
+	for name, configs := range topics {
+		cfg := map[string]*string{}
+		for k, v := range configs {
+			cfg[k] = &v
+		}
+		if _, err := adm.CreateTopic(t.Context(), partitions, 1, cfg, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, codec := range []kgo.CompressionCodec{kgo.NoCompression(), kgo.GzipCompression(), kgo.SnappyCompression(), kgo.Lz4Compression(), kgo.ZstdCompression()} {
+		c := client(t, addr, kgo.ProducerBatchCompression(codec))
+		produce(t, c, "plain", i*2000, 2000, plainKey)
+		produce(t, c, "trimmed", i*2000, 2000, plainKey)
+		produce(t, c, "compacted", i*3000, 3000, func(i int) []byte { return fmt.Append(nil, "k", i%50) })
+	}
+	txn := client(t, addr, kgo.TransactionalID("import"), kgo.ProducerBatchCompression(kgo.NoCompression()))
+	for i := range 12 {
+		if err := txn.BeginTransaction(); err != nil {
+			t.Fatal(err)
+		}
+		produce(t, txn, "txn", i*500, 500, plainKey)
+		if err := txn.EndTransaction(t.Context(), kgo.TransactionEndTry(i%3 != 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	offsets := kadm.Offsets{}
+	offsets.AddOffset("trimmed", 0, 1234, -1)
+	if _, err := adm.DeleteRecords(t.Context(), offsets); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// waitCompacted waits until the cleaner has been through, so that offsets are missing.
+func waitCompacted(t *testing.T, addr string) {
+	t.Helper()
+	c := client(t, addr)
+	for i := range 60 {
+		if n := len(read(t, addr, "compacted", 0, false)); n < 5000 {
+			return
+		}
+		// A record now and then makes the active segment roll.
+		produce(t, c, "compacted", i, partitions, func(int) []byte { return []byte("late") })
+		time.Sleep(time.Second)
+	}
+	t.Fatal("nothing was compacted within a minute")
+}
+
+// read returns all records of a partition as lines.
+func read(t *testing.T, addr, topic string, partition int32, committed bool) (lines []string) {
+	t.Helper()
+	level := kgo.ReadUncommitted()
+	if committed {
+		level = kgo.ReadCommitted()
+	}
+	c := client(t, addr, kgo.FetchIsolationLevel(level), kgo.KeepControlRecords(), kgo.FetchMaxWait(200*time.Millisecond),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {partition: kgo.NewOffset().AtStart()}}))
+	defer c.Close()
+	ends, err := kadm.NewClient(c).ListEndOffsets(t.Context(), topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end, _ := ends.Lookup(topic, partition)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for next := int64(0); next < end.Offset; {
+		fetches := c.PollFetches(ctx)
+		if err := fetches.Err0(); err != nil {
+			t.Fatalf("%s-%d at %d of %d: %v", topic, partition, next, end.Offset, err)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			next = r.Offset + 1
+			lines = append(lines, fmt.Sprintf("%d %d %q %q %v control %v", r.Offset, r.Timestamp.UnixMilli(), r.Key, r.Value, r.Headers, r.Attrs.IsControl()))
+		})
+	}
+	return lines
+}
+
+// served is everything that a broker serves of the topics.
+func served(t *testing.T, addr string) map[string][]string {
+	t.Helper()
+	all := map[string][]string{}
+	for topic := range topics {
+		for p := range int32(partitions) {
+			for _, committed := range []bool{false, true} {
+				all[fmt.Sprintf("%s-%d committed %v", topic, p, committed)] = read(t, addr, topic, p, committed)
+			}
+		}
+	}
+	return all
+}
+
+// TestKafkaLogDirectory: what Apache Kafka wrote reads equal from Apache Kafka and, imported, from varve; writing goes on
+// behind it.
+func TestKafkaLogDirectory(t *testing.T) {
+	work := t.TempDir()
+	peer, err := kafka.Start(t.Context(), kafka.Options{Data: filepath.Join(work, "kafka"), JVM: []string{"-Xmx1g"}, Props: []string{
+		"offsets.topic.replication.factor=1", "transaction.state.log.replication.factor=1", "transaction.state.log.min.isr=1",
+		"log.cleaner.backoff.ms=500", "log.retention.ms=-1", "auto.create.topics.enable=false",
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(peer.Kill)
+	fill(t, peer.Addr)
+	waitCompacted(t, peer.Addr)
+	want := served(t, peer.Addr)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := peer.Terminate(ctx); err != nil {
+		t.Fatal(err)
+	}
+	n := node.StartT(t, node.Options{Data: filepath.Join(work, "varve"), Args: []string{"--set", "listeners=PLAINTEXT://127.0.0.1:0", "--set", "varve.http.listen=127.0.0.1:0"}})
+	out, err := exec.CommandContext(t.Context(), node.Binary(t), "tier", "import", "--from", peer.Logs, "--id", "from-kafka", n.Tier, "--config", "retention.ms=-1").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Logf("%s", out)
+	if out, err := exec.CommandContext(t.Context(), node.Binary(t), "tier", "restore", "--http", n.HTTP, "--from", n.Tier, "--cluster", "from-kafka").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	got := served(t, n.Kafka)
+	for what, lines := range want {
+		if strings.Join(got[what], "\n") != strings.Join(lines, "\n") {
+			t.Errorf("%s: %d records, not the %d of Apache Kafka", what, len(got[what]), len(lines))
+		}
+	}
+	if a, b := len(want["txn-0 committed true"]), len(want["txn-0 committed false"]); a == b || a == 0 {
+		t.Errorf("%d committed of %d: nothing was aborted", a, b)
+	}
+	if first := want["trimmed-0 committed false"][0]; !strings.HasPrefix(first, "1234 ") {
+		t.Errorf("trimmed begins with %.40s", first)
+	}
+	c := client(t, n.Kafka)
+	produce(t, c, "plain", 0, 10, plainKey)
+	after := read(t, n.Kafka, "plain", 0, false)
+	if had := len(want["plain-0 committed false"]); len(after) != had+5 || !strings.HasPrefix(after[had], fmt.Sprint(had)+" ") {
+		t.Errorf("%d records after 5 more", len(after))
+	}
+}
