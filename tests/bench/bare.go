@@ -34,8 +34,8 @@ func serveBare(kind, path string) error {
 	}
 	fmt.Printf("bare ready %s\n", l.Addr())
 	serve := bareAppends(path)
-	if kind == "gets" {
-		if serve, err = bareReads(path); err != nil {
+	if kind == "gets" || kind == "relay" {
+		if serve, err = bareReads(path, kind == "relay"); err != nil {
 			return err
 		}
 	}

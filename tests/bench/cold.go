@@ -23,6 +23,8 @@ const (
 	// settleWait bounds how long the data may take into the tier.
 	settleWait = 20 * time.Minute
 
+	relay = "relay" // the bare program that also sends the bytes on
+
 	boundCold = "The copies of each byte: out of the store's socket and into the client's; beside them the S3 server's own."
 
 	getsPerGB   = "GETs/GB"
@@ -46,10 +48,10 @@ type tiered struct {
 func coldRows() []row {
 	figures := []string{"MB/s", cpuPerGB, peakRSS, getsPerGB}
 	return []row{
-		{name: "cold/loopback", title: "one reader, one partition, from an S3 server as fast as loopback goes; bare: the same SDK, parallel ranged GETs of 8 MiB",
-			bound: boundCold, sides: []string{varve, bare}, figures: figures, alone: true, start: coldLane(s3server.Weather{}, 1)},
-		{name: "cold/shaped", title: "one reader, one partition, from an S3 server at 100 MB/s and 20 ms to the first byte; bare: the same SDK, parallel ranged GETs of 8 MiB",
-			bound: "The rate.", sides: []string{varve, bare}, figures: figures, alone: true,
+		{name: "cold/loopback", title: "one reader, one partition, from an S3 server as fast as loopback goes; bare: the same SDK, parallel ranged GETs of 8 MiB, dropped; relay: sent on in order",
+			bound: boundCold, sides: []string{varve, bare, relay}, figures: figures, alone: true, start: coldLane(s3server.Weather{}, 1)},
+		{name: "cold/shaped", title: "one reader, one partition, from an S3 server at 100 MB/s and 20 ms to the first byte; bare: the same SDK, parallel ranged GETs of 8 MiB, dropped; relay: sent on in order",
+			bound: "The rate.", sides: []string{varve, bare, relay}, figures: figures, alone: true,
 			start: coldLane(s3server.Weather{Latency: shapedDelay, BytesPerSec: shapedRate}, 1)},
 		{name: "cold/50-readers", title: "50 readers, each of another place in one partition, from an S3 server as fast as loopback goes",
 			bound: boundCold, sides: []string{varve}, figures: append(figures, "memory MB"), alone: true, start: coldLane(s3server.Weather{}, 50)},
@@ -62,8 +64,8 @@ func coldLane(w s3server.Weather, readers int) func(context.Context, *bench, str
 		if err != nil {
 			return nil, err
 		}
-		if side == bare {
-			return t.bareLane(ctx, w)
+		if bareKinds[side] != "" {
+			return t.bareLane(ctx, side, w)
 		}
 		return &lane{cold: true, close: t.stop, round: func(ctx context.Context) (sample, error) {
 			defer t.stop()

@@ -43,8 +43,8 @@ func (t *tiered) metric(series string) (float64, error) {
 	return 0, sc.Err()
 }
 
-// bareLane reads the same objects in a process of its own.
-func (t *tiered) bareLane(ctx context.Context, w s3server.Weather) (*lane, error) {
+// bareLane reads the same objects in a process of its own: bare drops the bytes, the relay sends them on, in order.
+func (t *tiered) bareLane(ctx context.Context, side string, w s3server.Weather) (*lane, error) {
 	endpoint := t.s3.Endpoint
 	if w.Latency > 0 || w.BytesPerSec > 0 {
 		endpoint = t.proxy.Endpoint
@@ -55,7 +55,7 @@ func (t *tiered) bareLane(ctx context.Context, w s3server.Weather) (*lane, error
 			return nil, err
 		}
 	}
-	s, err := t.b.startBare(ctx, "gets", endpoint+"/"+t.s3.Bucket)
+	s, err := t.b.startBare(ctx, bareKinds[side], endpoint+"/"+t.s3.Bucket)
 	if err != nil {
 		return nil, err
 	}
@@ -74,11 +74,13 @@ func (t *tiered) bareLane(ctx context.Context, w s3server.Weather) (*lane, error
 			if _, err := c.Write(req[:]); err != nil {
 				return err
 			}
-			head, err := c.reply(8)
-			if err == nil {
-				gets = int64(binary.BigEndian.Uint64(head))
+			for {
+				head, err := c.reply(8)
+				if err != nil || len(head) < 8 {
+					return err
+				}
+				gets++
 			}
-			return err
 		})
 		if err != nil {
 			return nil, err
@@ -89,15 +91,25 @@ func (t *tiered) bareLane(ctx context.Context, w s3server.Weather) (*lane, error
 	}}, nil
 }
 
-// bareReads serves requests for so many bytes: the objects of the bucket, from the first on, by parallel ranged GETs. The
-// answer is how many that took.
-func bareReads(place string) (func(c *net.TCPConn) error, error) {
+// bareKinds are the bare servers of cold reads, by side.
+var bareKinds = map[string]string{bare: "gets", relay: "relay"}
+
+// bareReads serves requests for so many bytes: the objects of the bucket, from the first on, by parallel ranged GETs. For
+// each there is a reply: of eight bytes, or for the relay the bytes themselves; an empty one ends them.
+func bareReads(place string, send bool) (func(c *net.TCPConn) error, error) {
 	u, err := url.Parse(place)
 	if err != nil {
 		return nil, err
 	}
-	bucket := strings.TrimPrefix(u.Path, "/")
-	client := s3.New(s3.Options{
+	r := &bareReader{bucket: strings.TrimPrefix(u.Path, "/"), send: send, buffers: make(chan []byte, bareGets)}
+	for range bareGets {
+		size := 128 << 10
+		if send {
+			size = bareGetBytes
+		}
+		r.buffers <- make([]byte, size)
+	}
+	r.client = s3.New(s3.Options{
 		BaseEndpoint: aws.String("http://" + u.Host), Region: "us-east-1", UsePathStyle: true,
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 			return aws.Credentials{AccessKeyID: os.Getenv("AWS_ACCESS_KEY_ID"), SecretAccessKey: os.Getenv("AWS_SECRET_ACCESS_KEY")}, nil
@@ -105,7 +117,7 @@ func bareReads(place string) (func(c *net.TCPConn) error, error) {
 		RequestChecksumCalculation: aws.RequestChecksumCalculationWhenRequired,
 		ResponseChecksumValidation: aws.ResponseChecksumValidationWhenRequired,
 		HTTPClient: &http.Client{Transport: &http.Transport{
-			MaxIdleConnsPerHost: bareGets, ReadBufferSize: 64 << 10, DisableCompression: true, IdleConnTimeout: time.Minute,
+			MaxIdleConnsPerHost: bareGets, DisableCompression: true, IdleConnTimeout: time.Minute,
 		}},
 	})
 	return func(c *net.TCPConn) error {
@@ -114,26 +126,52 @@ func bareReads(place string) (func(c *net.TCPConn) error, error) {
 			if _, err := io.ReadFull(c, req[:]); err != nil {
 				return err
 			}
-			gets, err := bareRead(context.Background(), client, bucket, int64(binary.BigEndian.Uint64(req[4:])))
-			if err != nil {
+			if err := r.read(context.Background(), c, int64(binary.BigEndian.Uint64(req[4:]))); err != nil {
 				return err
 			}
-			reply := binary.BigEndian.AppendUint32(nil, 8)
-			if _, err := c.Write(binary.BigEndian.AppendUint64(reply, uint64(gets))); err != nil {
+			if _, err := c.Write(make([]byte, 4)); err != nil {
 				return err
 			}
 		}
 	}, nil
 }
 
-func bareRead(ctx context.Context, client *s3.Client, bucket string, total int64) (gets int, err error) {
+type bareReader struct {
+	client  *s3.Client
+	bucket  string
+	send    bool
+	buffers chan []byte
+}
+
+// read has as many GETs under way as there are buffers, and answers them in order.
+func (r *bareReader) read(ctx context.Context, w io.Writer, total int64) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(bareGets)
-	pages := s3.NewListObjectsV2Paginator(client, &s3.ListObjectsV2Input{Bucket: &bucket})
+	queue := make(chan chan []byte, bareGets)
+	g.Go(func() error {
+		defer close(queue)
+		return r.start(ctx, g, total, queue)
+	})
+	g.Go(func() error {
+		for next := range queue {
+			b, ok := <-next
+			if !ok {
+				return nil // the GET's error is the group's
+			}
+			if err := r.reply(w, b); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return g.Wait()
+}
+
+func (r *bareReader) start(ctx context.Context, g *errgroup.Group, total int64, queue chan<- chan []byte) error {
+	pages := s3.NewListObjectsV2Paginator(r.client, &s3.ListObjectsV2Input{Bucket: &r.bucket})
 	for pages.HasMorePages() && total > 0 {
 		page, err := pages.NextPage(ctx)
 		if err != nil {
-			return gets, err
+			return err
 		}
 		for _, o := range page.Contents {
 			if !strings.HasSuffix(aws.ToString(o.Key), ".seg") {
@@ -142,24 +180,52 @@ func bareRead(ctx context.Context, client *s3.Client, bucket string, total int64
 			for off, end := int64(0), min(aws.ToInt64(o.Size), total); off < end; off += bareGetBytes {
 				n := min(bareGetBytes, end-off)
 				total -= n
-				gets++
-				g.Go(func() error { return bareGet(ctx, client, bucket, *o.Key, off, n) })
+				var buf []byte
+				select {
+				case buf = <-r.buffers:
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+				done := make(chan []byte, 1)
+				queue <- done
+				g.Go(func() error {
+					defer close(done)
+					err := r.get(ctx, *o.Key, off, n, buf)
+					if err == nil {
+						done <- buf[:min(n, int64(len(buf)))]
+					}
+					return err
+				})
 			}
 		}
 	}
-	if err = g.Wait(); err == nil && total > 0 {
-		err = fmt.Errorf("the bucket holds %d bytes too few", total)
+	if total > 0 {
+		return fmt.Errorf("the bucket holds %d bytes too few", total)
 	}
-	return gets, err
+	return nil
 }
 
-func bareGet(ctx context.Context, client *s3.Client, bucket, key string, off, n int64) error {
-	out, err := client.GetObject(ctx, &s3.GetObjectInput{Bucket: &bucket, Key: &key, Range: aws.String(fmt.Sprintf("bytes=%d-%d", off, off+n-1))})
+func (r *bareReader) reply(w io.Writer, b []byte) error {
+	body := b
+	if !r.send {
+		body = make([]byte, 8)
+	}
+	head := binary.BigEndian.AppendUint32(nil, uint32(len(body)))
+	_, err := w.Write(head)
+	if err == nil {
+		_, err = w.Write(body)
+	}
+	r.buffers <- b[:cap(b)]
+	return err
+}
+
+// get fills buf, over and over when it is smaller than the range.
+func (r *bareReader) get(ctx context.Context, key string, off, n int64, buf []byte) error {
+	out, err := r.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &r.bucket, Key: &key, Range: aws.String(fmt.Sprintf("bytes=%d-%d", off, off+n-1))})
 	if err != nil {
 		return err
 	}
 	defer out.Body.Close()
-	buf := make([]byte, 128<<10)
 	for left := n; left > 0; {
 		k, err := io.ReadFull(out.Body, buf[:min(left, int64(len(buf)))])
 		left -= int64(k)

@@ -3,37 +3,105 @@ package objstore
 import (
 	"context"
 	"io"
-
-	"golang.org/x/time/rate"
+	"sync"
+	"time"
 )
 
-// bandwidthChunkBytes is the most that passes a limiter at once, and its burst: a
-// bound that changes is felt after at most this many bytes.
-const bandwidthChunkBytes = 64 << 10
+const (
+	// bandwidthChunkBytes is the most that passes a limiter at once: those who share a
+	// bound take turns after so many bytes.
+	bandwidthChunkBytes = 64 << 10
+	// bandwidthBurst is how much may be made up for that was not used: what a timer
+	// oversleeps.
+	bandwidthBurst = 20 * time.Millisecond
+)
 
 // Bandwidth bounds what flows to and from a store. One value may be shared by
 // several wrapped stores; both bounds may change while bodies flow.
-type Bandwidth struct{ up, down *rate.Limiter }
+type Bandwidth struct{ up, down *limiter }
 
 // NewBandwidth bounds uploads and downloads in bytes per second; <= 0 is unbounded.
 func NewBandwidth(upBytesPerSec, downBytesPerSec int64) *Bandwidth {
-	return &Bandwidth{
-		up:   rate.NewLimiter(limitOf(upBytesPerSec), bandwidthChunkBytes),
-		down: rate.NewLimiter(limitOf(downBytesPerSec), bandwidthChunkBytes),
-	}
+	b := &Bandwidth{up: newLimiter(), down: newLimiter()}
+	b.Set(upBytesPerSec, downBytesPerSec)
+	return b
 }
 
-// Set changes both bounds; waits that have begun end at the old rate.
+// Set changes both bounds, at once also for those who wait.
 func (b *Bandwidth) Set(upBytesPerSec, downBytesPerSec int64) {
-	b.up.SetLimit(limitOf(upBytesPerSec))
-	b.down.SetLimit(limitOf(downBytesPerSec))
+	b.up.set(upBytesPerSec)
+	b.down.set(downBytesPerSec)
 }
 
-func limitOf(bytesPerSec int64) rate.Limit {
-	if bytesPerSec <= 0 {
-		return rate.Inf
+// limiter is a token bucket whose waiters are served in the order of their coming: so
+// bodies that share it flow at the same rate.
+type limiter struct {
+	turn chan struct{} // held by the one who waits for tokens
+
+	mu      sync.Mutex
+	rate    float64 // bytes per second, 0 = unbounded
+	tokens  float64 // bytes; at most what bandwidthBurst brings, or a chunk
+	at      time.Time
+	changed chan struct{} // closed by each set
+}
+
+func newLimiter() *limiter {
+	return &limiter{turn: make(chan struct{}, 1), changed: make(chan struct{}), at: time.Now()}
+}
+
+func (l *limiter) set(bytesPerSec int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.refill()
+	l.rate = float64(max(bytesPerSec, 0))
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+func (l *limiter) refill() {
+	now := time.Now()
+	l.tokens = min(l.tokens+l.rate*now.Sub(l.at).Seconds(), max(bandwidthChunkBytes, l.rate*bandwidthBurst.Seconds()))
+	l.at = now
+}
+
+func (l *limiter) bounded() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.rate > 0
+}
+
+// wait returns when n bytes, at most bandwidthChunkBytes, may pass.
+func (l *limiter) wait(ctx context.Context, n int) error {
+	if !l.bounded() {
+		return ctx.Err()
 	}
-	return rate.Limit(bytesPerSec)
+	select {
+	case l.turn <- struct{}{}:
+		defer func() { <-l.turn }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	for {
+		l.mu.Lock()
+		l.refill()
+		if l.rate == 0 || l.tokens >= float64(n) {
+			l.tokens -= float64(n)
+			l.mu.Unlock()
+			return ctx.Err()
+		}
+		// The microsecond is for what rounding leaves: a wait of nothing would never end.
+		timer := time.NewTimer(time.Duration((float64(n)-l.tokens)/l.rate*float64(time.Second)) + time.Microsecond)
+		changed := l.changed
+		l.mu.Unlock()
+		select {
+		case <-timer.C:
+		case <-changed:
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		}
+		timer.Stop()
+	}
 }
 
 type throttled struct {
@@ -65,15 +133,15 @@ func (s *throttled) Get(ctx context.Context, key string, off, length int64, caus
 type throttledReaderAt struct {
 	ctx context.Context
 	r   io.ReaderAt
-	lim *rate.Limiter
+	lim *limiter
 }
 
 func (t *throttledReaderAt) ReadAt(p []byte, off int64) (int, error) {
 	total := 0
 	for {
 		chunk := p[total:min(len(p), total+bandwidthChunkBytes)]
-		if err := t.lim.WaitN(t.ctx, len(chunk)); err != nil {
-			return total, waitError(t.ctx, err)
+		if err := t.lim.wait(t.ctx, len(chunk)); err != nil {
+			return total, err
 		}
 		n, err := t.r.ReadAt(chunk, off+int64(total))
 		total += n
@@ -86,26 +154,18 @@ func (t *throttledReaderAt) ReadAt(p []byte, off int64) (int, error) {
 type throttledBody struct {
 	io.ReadCloser
 	ctx context.Context
-	lim *rate.Limiter
+	lim *limiter
 }
 
 func (t *throttledBody) Read(p []byte) (int, error) {
-	n, err := t.ReadCloser.Read(p[:min(len(p), bandwidthChunkBytes)])
-	if n > 0 {
-		if werr := t.lim.WaitN(t.ctx, n); werr != nil && err == nil {
-			err = waitError(t.ctx, werr)
+	if t.lim.bounded() {
+		p = p[:min(len(p), bandwidthChunkBytes)]
+	}
+	n, err := t.ReadCloser.Read(p)
+	for left := n; left > 0; left -= bandwidthChunkBytes {
+		if werr := t.lim.wait(t.ctx, min(left, bandwidthChunkBytes)); werr != nil && err == nil {
+			err = werr
 		}
 	}
 	return n, err
-}
-
-// waitError prefers the context's own error to the limiter's "would exceed deadline".
-func waitError(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	if _, ok := ctx.Deadline(); ok {
-		return context.DeadlineExceeded
-	}
-	return err
 }

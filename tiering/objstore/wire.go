@@ -23,6 +23,7 @@ const (
 	idleConnTimeout     = 60 * time.Second
 	maxIdleConns        = 64
 	connBufferBytes     = 64 << 10
+	connReadBufferBytes = 4 << 10
 )
 
 // wire is the HTTP transport of the network drivers; it counts what it sends.
@@ -37,9 +38,11 @@ func newWire() wire {
 		MaxIdleConnsPerHost:   maxIdleConns,
 		IdleConnTimeout:       idleConnTimeout,
 		ExpectContinueTimeout: time.Second,
-		ReadBufferSize:        connBufferBytes,
-		WriteBufferSize:       connBufferBytes,
-		DisableCompression:    true, // bodies are counted and checked as they are stored
+		// Reads of at least a buffer's size go from the socket to where the caller wants
+		// them: a small buffer spares bodies a copy.
+		ReadBufferSize:     connReadBufferBytes,
+		WriteBufferSize:    connBufferBytes,
+		DisableCompression: true, // bodies are counted and checked as they are stored
 	}}
 }
 

@@ -8,6 +8,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -190,6 +192,53 @@ func TestBandwidth(t *testing.T) {
 		if took := time.Since(start); took > 3*time.Second {
 			t.Fatalf("3 s of context took %v", took)
 		}
+	})
+}
+
+// TestBandwidthTurns: bodies that share a bound flow alike, inside of an object, and a
+// bound that is raised frees at once who waits under the old one.
+func TestBandwidthTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const mib = 1 << 20
+		b := NewBandwidth(0, mib)
+		s := WithBandwidth(NewMem(nil), b)
+		mustPut(t, s, "a", randomBytes(1, 64*mib))
+		var got [4]atomic.Int64
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for i := range got {
+			wg.Go(func() {
+				body, err := s.Get(ctx, "a", 0, -1, "")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer body.Close()
+				p := make([]byte, 100_000*(i+1)) // greed does not pay
+				for err == nil {
+					var n int
+					n, err = body.Read(p)
+					got[i].Add(int64(n))
+				}
+			})
+		}
+		time.Sleep(20 * time.Second)
+		for i := range got {
+			if n := got[i].Load(); n < 4*mib || n > 6*mib {
+				t.Errorf("body %d has %d bytes after 20 s at a fourth of 1 MiB/s", i, n)
+			}
+		}
+		b.Set(0, 1)
+		time.Sleep(time.Second)
+		b.Set(0, 0)
+		synctest.Wait()
+		for i := range got {
+			if n := got[i].Load(); n != 64*mib {
+				t.Errorf("body %d still waits after %d bytes", i, n)
+			}
+		}
+		cancel()
+		wg.Wait()
 	})
 }
 
