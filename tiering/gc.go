@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 
 	"varve/metastore"
@@ -30,12 +31,13 @@ func (m *Manager) collect(ctx context.Context) error {
 	}
 	var at metastore.Cursor
 	var left error // what some rows have to wait for; the others go
+	others := elsewhere{}
 	for {
 		rows, next, err := m.o.Meta.PendingSegments(at, maxDeletePage)
 		if err != nil {
 			return err
 		}
-		due, late := m.due(ctx, rows)
+		due, late := m.due(ctx, rows, others)
 		if late != nil {
 			left = late
 		}
@@ -54,10 +56,45 @@ func (m *Manager) collect(ctx context.Context) error {
 	}
 }
 
+// maxElsewhereHeads bounds the requests of one round about one location that is not the one configured now.
+const maxElsewhereHeads = 8
+
+// elsewhere is what one round has learnt of locations that are not the one configured now: whether they are this store
+// under another name, as one object found shows, or how many requests have not shown it.
+type elsewhere map[string]*otherPlace
+
+type otherPlace struct {
+	same  bool
+	heads int
+}
+
+// isHere says whether a row's object can be deleted here. Rows of another location wait until one of its objects is
+// found here, which is looked for a few times each round, at other rows each time.
+func (m *Manager) isHere(ctx context.Context, r metastore.RemoteSegment, page int, others elsewhere) error {
+	if m.here(r.Location) {
+		return nil
+	}
+	o := others[r.Location]
+	if o == nil {
+		o = &otherPlace{}
+		others[r.Location] = o
+	}
+	err := objstore.ErrNotFound
+	if !o.same && !r.NeverFinished && o.heads < maxElsewhereHeads && rand.IntN(page) < 2*maxElsewhereHeads {
+		o.heads++
+		_, err = m.o.Store.Head(ctx, m.rowKey(r))
+		o.same = err == nil
+	}
+	if o.same {
+		return nil
+	}
+	return fmt.Errorf("tiering: delete segment %s%s: %w", r.ID, m.elsewhere(r), err)
+}
+
 // due picks the rows whose objects may go now. The error names a row that cannot
-// go: it was written to another store than the one configured now and is not in
-// this one, so that deleting it here would only forget it there.
-func (m *Manager) due(ctx context.Context, rows []metastore.RemoteSegment) (due []metastore.RemoteSegment, err error) {
+// go: it was written to another store than the one configured now and nothing of
+// that is in this one, so that deleting it here would only forget it there.
+func (m *Manager) due(ctx context.Context, rows []metastore.RemoteSegment, others elsewhere) (due []metastore.RemoteSegment, err error) {
 	now, journaled := m.o.Now().UnixMilli(), m.o.Meta.JournaledThrough()
 	held := slices.ContainsFunc(rows, inOtherFolder) && m.o.Meta.Image().AnyHeld()
 	for _, r := range rows {
@@ -72,11 +109,9 @@ func (m *Manager) due(ctx context.Context, rows []metastore.RemoteSegment) (due 
 		if now < wait {
 			continue
 		}
-		if !m.here(r.Location) {
-			if _, e := m.o.Store.Head(ctx, m.rowKey(r)); e != nil {
-				err = fmt.Errorf("tiering: delete segment %s%s: %w", r.ID, m.elsewhere(r), e)
-				continue
-			}
+		if e := m.isHere(ctx, r, len(rows), others); e != nil {
+			err = e
+			continue
 		}
 		due = append(due, r)
 	}

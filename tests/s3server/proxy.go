@@ -24,6 +24,8 @@ type Weather struct {
 	Resets      int           // so many requests have their connection reset
 	ResetAfter  int64         // bytes of answer (or, for uploads, of request) before a reset
 	Blackhole   bool          // requests are taken and never answered
+	// Answer may answer a request itself, and says whether it did; nil answers none. It must leave others' bodies unread.
+	Answer func(http.ResponseWriter, *http.Request) bool
 }
 
 // Proxy is an HTTP proxy in front of a Server. Signatures stay valid: the Host header
@@ -158,6 +160,9 @@ func (p *Proxy) serve(forward http.Handler, w http.ResponseWriter, r *http.Reque
 		w.Header().Set("Connection", "close") // the body was not read
 		w.WriteHeader(http.StatusServiceUnavailable)
 		io.WriteString(w, `<?xml version="1.0"?><Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>`)
+		return
+	}
+	if weather.Answer != nil && weather.Answer(w, r) {
 		return
 	}
 	flow := &flow{ctx: r.Context(), resetAfter: -1}
