@@ -47,6 +47,7 @@ func runServer(c *call) int {
 		return exitUsage
 	}
 	log := slog.New(slog.NewTextHandler(c.stderr, &slog.HandlerOptions{Level: level}))
+	paceGC()
 	for _, w := range warnings {
 		event.Log(log)(broker.ConfigWarning{Warning: w})
 	}
