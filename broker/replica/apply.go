@@ -268,6 +268,14 @@ func (p *partition) bring(t target) {
 		return
 	}
 	r.log.SetConfig(p.m.logConfig(r.conf))
+	if start := r.log.LocalStart(); !r.conf.RemoteStorage && r.log.LogStart() < start {
+		// The topic has left the tier: what is not local is not readable from now on (ConfigHandler.maybeUpdateRemoteLogComponents).
+		if err := r.log.SetLogStart(start); err != nil {
+			p.fail(r, "move log start", err)
+			return
+		}
+		p.fetches.wake(true, true)
+	}
 	epoch, leads := t.leadsAt(p.m.nodeID)
 	was := p.role.Load()
 	switch {

@@ -105,19 +105,19 @@ func (p *partition) tidy(now time.Time, retain bool) {
 	}
 }
 
-// startLocally moves log start to the first local offset of a topic that has left the tier on a broker without one; with a
-// tier that is the tier's, which has objects to delete too.
+// startLocally tells the metastore where the log of a topic starts that has left the tier on a broker without one: what is
+// there does not come back with the tier. Where there is a tier it does that itself.
 func (p *partition) startLocally(r *role) error {
-	start := r.log.LocalStart()
-	if r.log.LogStart() >= start || !r.leads() || p.m.tier != nil {
+	if _, said := r.configs[remoteStorageKey]; !said || !r.leads() || p.m.tier != nil || r.conf.RemoteStorage {
 		return nil
+	}
+	start := r.log.LogStart()
+	if st, err := p.m.meta.Tier(p.id, p.index); err != nil || st.LogStart >= start || st.Count == 0 {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(p.m.runCtx, localStartDeadline)
 	defer cancel()
-	if err := p.m.meta.AdvanceLogStart(ctx, p.id, p.index, r.leaderEpoch, start); err != nil {
-		return err
-	}
-	return p.raiseLogStart(r.leaderEpoch, start)
+	return p.m.meta.AdvanceLogStart(ctx, p.id, p.index, r.leaderEpoch, start)
 }
 
 // retain deletes what is past retention from a log that is not tiered: whole segments, oldest first, below the high

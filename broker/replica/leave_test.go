@@ -36,10 +36,12 @@ func TestOffAndOn(t *testing.T) {
 	if r := n.fetch(fetchReq("a", 1)); r.Err != protocol.OffsetOutOfRange {
 		t.Fatalf("%+v", r)
 	}
+	if d, _ := n.m.Describe("a", 0); d.LogStart != 4 {
+		t.Fatalf("%+v", d)
+	}
 	if got := records(t, n.fetch(fetchReq("a", 4))); len(got) == 0 || got[0].off != 4 {
 		t.Fatalf("local: %+v", got)
 	}
-	n.tier.leads(id, 0).LogStartMoved(4) // as the tier does once the metastore has it
 	if off := n.mustProduce("a", "w"); off != 6 {
 		t.Fatalf("goes on at %d", off)
 	}
