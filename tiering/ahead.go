@@ -52,7 +52,8 @@ type stream struct {
 	mu     sync.Mutex
 	window int // chunks to have ahead of the reader, 0 = not known to go on
 	here   spot
-	pos    int64 // byte position in here's log where the next read starts
+	pos    int64 // byte position in here's log where the read of off starts
+	off    int64
 	ahead  spot  // what has been asked for ends here
 	next   int   // chunk of ahead
 	asking bool  // the next segment's index is on its way
@@ -121,13 +122,13 @@ func (t *streams) share(of int) int {
 	return max(of/max(t.active, 1), minWindow)
 }
 
-// came tells that the reader goes on at pos of a segment. missed: it had to wait, so
+// came tells that the reader goes on at offset off, at pos of a segment. missed: it had to wait, so
 // that a larger window may pay.
-func (s *stream) came(row metastore.RemoteSegment, x *SegmentIndex, pos int64, missed bool) {
+func (s *stream) came(row metastore.RemoteSegment, x *SegmentIndex, pos, off int64, missed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.enter(row, x)
-	s.pos = pos
+	s.pos, s.off = pos, off
 	switch {
 	case s.wasted.Swap(false):
 		s.window = max(s.window/2, minWindow)
@@ -138,15 +139,15 @@ func (s *stream) came(row metastore.RemoteSegment, x *SegmentIndex, pos int64, m
 	}
 }
 
-// bytePos is where in a segment's log the stream's next read starts, if it is known to be
-// there. s may be nil.
-func (s *stream) bytePos(row metastore.RemoteSegment) (int64, bool) {
+// bytePos is where in a segment's log a read of off starts, if that is where the stream
+// stands: another reader in step may have moved it on since it was found. s may be nil.
+func (s *stream) bytePos(row metastore.RemoteSegment, off int64) (int64, bool) {
 	if s == nil {
 		return 0, false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.pos, s.here.x != nil && s.here.row.ID == row.ID
+	return s.pos, s.off == off && s.here.x != nil && s.here.row.ID == row.ID
 }
 
 // enter makes a segment the one that is read.

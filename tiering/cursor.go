@@ -171,7 +171,7 @@ func (c *cursor) batch(pos, size int64) (record.Batch, error) {
 // read answers a request from this segment. s is the stream that comes here, or nil.
 func (c *cursor) read(req ReadRequest, off int64, s *stream) (ReadResult, error) {
 	maxBytes := min(req.MaxBytes, maxReadBytes)
-	pos, known := s.bytePos(c.row)
+	pos, known := s.bytePos(c.row, off)
 	if !known {
 		pos = c.x.position(off)
 	}
@@ -182,14 +182,14 @@ func (c *cursor) read(req ReadRequest, off int64, s *stream) (ReadResult, error)
 	res, end, err := c.batches(off, pos, maxBytes, req.MinOne)
 	switch {
 	case err != nil && s != nil && c.ctx.Err() != nil:
-		s.came(c.row, c.x, pos, true)
+		s.came(c.row, c.x, pos, off, true)
 		c.m.pump(s)
 	case err == nil && end >= 0:
 		going := s != nil
 		if !going {
 			s = &stream{}
 		}
-		s.came(c.row, c.x, end, going && c.missed)
+		s.came(c.row, c.x, end, res.NextOffset, going && c.missed)
 		c.m.streams.move(s, place{req.TopicID, req.Partition, res.NextOffset})
 		if going {
 			c.m.pump(s)
