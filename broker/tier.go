@@ -55,6 +55,8 @@ func (b *Broker) openTier(ctx context.Context) error {
 		TaskIntervalMs:    b.cfg.Int64("remote.log.manager.task.interval.ms"),
 		JournalIntervalMs: b.cfg.Int64("varve.tier.journal.interval.ms"),
 		Concurrency:       b.cfg.Int("remote.log.manager.copier.thread.pool.size"),
+		MergeMinSegments:  b.cfg.Int("varve.tier.merge.min.segments"),
+		MergeMaxBytes:     max(0, b.cfg.Int64("varve.tier.merge.max.bytes")),
 		State:             b.meta, Groups: tierGroups{b}, Publish: b.publishRestored,
 		SnapshotIntervalMs: b.cfg.Int64("varve.tier.snapshot.interval.ms"),
 		DeleteDeadlineMs:   b.cfg.Int64("varve.tier.delete.deadline.ms"),

@@ -24,7 +24,7 @@ func (m *Manager) dispatch(ctx context.Context, tasks *sync.WaitGroup) {
 // busyLocked counts the slots that are taken.
 func (m *Manager) busyLocked() (n int) {
 	for t := range m.tasks {
-		if !t.freed {
+		if !t.freed && !t.merge {
 			n += 1 + t.extra
 		}
 	}
@@ -36,8 +36,11 @@ func (m *Manager) startNext(ctx context.Context, tasks *sync.WaitGroup) bool {
 	defer m.mu.Unlock()
 	now := m.o.Now()
 	open, trial := m.gate.open(now)
-	if !open || m.busyLocked() >= m.o.Concurrency || m.ownerEpoch == 0 || ctx.Err() != nil || len(m.queue) == 0 {
+	if !open || m.busyLocked() >= m.o.Concurrency || m.ownerEpoch == 0 || ctx.Err() != nil {
 		return false
+	}
+	if len(m.queue) == 0 {
+		return !trial && m.startMergeLocked(ctx, tasks)
 	}
 	pt := heap.Pop(&m.queue).(*part)
 	if m.parts[pt.key] != pt {
@@ -82,6 +85,10 @@ func (m *Manager) finish(t *task, more bool, err error) {
 	defer m.mu.Unlock()
 	delete(m.tasks, t)
 	pt := t.part
+	if t.merge {
+		m.mergeEndedLocked(t, more, err)
+		return
+	}
 	if t.trial {
 		m.trialEndedLocked(err)
 	}
@@ -149,7 +156,7 @@ func (m *Manager) watch() {
 		}
 		freed++
 		m.freeLocked(t)
-		stuck = append(stuck, PartitionStuck{Topic: t.part.name, Partition: t.part.key.partition, ForMs: now.Sub(t.started).Milliseconds()})
+		stuck = append(stuck, PartitionStuck{Topic: t.part.name, Partition: t.part.key.partition, Merge: t.merge, ForMs: now.Sub(t.started).Milliseconds()})
 	}
 	m.mu.Unlock()
 	for _, e := range stuck {
@@ -159,6 +166,11 @@ func (m *Manager) watch() {
 }
 
 func (m *Manager) freeLocked(t *task) {
+	if t.merge {
+		m.mergeEndedLocked(t, false, errStuck)
+		t.freed = true
+		return
+	}
 	t.freed, t.extra = true, 0
 	if t.trial {
 		m.trialEndedLocked(errStuck)
@@ -172,4 +184,4 @@ func (m *Manager) freeLocked(t *task) {
 	}
 }
 
-var errStuck = errors.New("an upload did not return by its deadline and was given up")
+var errStuck = errors.New("a call did not return by its deadline and was given up")

@@ -41,6 +41,79 @@ func (e UploadFailed) Attrs() []slog.Attr {
 	return append(where(e.Topic, e.Partition), slog.String("segment", e.ID.String()), slog.Any("error", e.Err))
 }
 
+// SegmentsMerged: neighbours in the tier have become one segment.
+type SegmentsMerged struct {
+	Topic      string
+	Partition  int32
+	ID         protocol.UUID
+	Base, Next int64
+	Sources    int
+	Generation uint32
+	Bytes      int64 // of the new object
+	TookMs     int64
+}
+
+func (SegmentsMerged) Name() string      { return "tier_segments_merged" }
+func (SegmentsMerged) Level() slog.Level { return slog.LevelInfo }
+
+// Attrs implements event.Event.
+func (e SegmentsMerged) Attrs() []slog.Attr {
+	return append(where(e.Topic, e.Partition), slog.String("segment", e.ID.String()), slog.Int64("base", e.Base),
+		slog.Int64("next", e.Next), slog.Int("sources", e.Sources), slog.Uint64("generation", uint64(e.Generation)),
+		slog.Int64("bytes", e.Bytes), slog.Int64("tookMs", e.TookMs))
+}
+
+// MergeFailed: the neighbours stay as they are; another attempt follows.
+type MergeFailed struct {
+	Topic     string
+	Partition int32
+	Err       error
+}
+
+func (MergeFailed) Name() string      { return "tier_merge_failed" }
+func (MergeFailed) Level() slog.Level { return slog.LevelWarn }
+
+// Attrs implements event.Event.
+func (e MergeFailed) Attrs() []slog.Attr {
+	return append(where(e.Topic, e.Partition), slog.Any("error", e.Err))
+}
+
+// UploadLag: sealed segments wait longer for their upload than they should (Lagging), or
+// not any more.
+type UploadLag struct {
+	Topic     string
+	Partition int32
+	Lagging   bool
+	Segments  int64
+	Bytes     int64
+	ForMs     int64 // the oldest of them
+}
+
+func (UploadLag) Name() string { return "tier_upload_lag" }
+
+// Level implements event.Event.
+func (e UploadLag) Level() slog.Level {
+	if e.Lagging {
+		return slog.LevelWarn
+	}
+	return slog.LevelInfo
+}
+
+// Attrs implements event.Event.
+func (e UploadLag) Attrs() []slog.Attr {
+	return append(where(e.Topic, e.Partition), slog.Bool("lagging", e.Lagging), slog.Int64("segments", e.Segments),
+		slog.Int64("bytes", e.Bytes), slog.Int64("forMs", e.ForMs))
+}
+
+// UploadsAborted: uploads in parts that a dead process left open were ended.
+type UploadsAborted struct{ Count int }
+
+func (UploadsAborted) Name() string      { return "tier_uploads_aborted" }
+func (UploadsAborted) Level() slog.Level { return slog.LevelInfo }
+
+// Attrs implements event.Event.
+func (e UploadsAborted) Attrs() []slog.Attr { return []slog.Attr{slog.Int("count", e.Count)} }
+
 // StoreJudged: uploads are held back because the store took none of several in a row
 // (Err), or it takes them again.
 type StoreJudged struct{ Err error }
@@ -122,11 +195,12 @@ func (e ObjectsDeleted) Attrs() []slog.Attr {
 	return []slog.Attr{slog.Int("count", e.Count), slog.Int64("bytes", e.Bytes), slog.Int("failed", e.Failed)}
 }
 
-// PartitionStuck: an upload neither ended nor could be cancelled; the partition
+// PartitionStuck: an upload, or a merge, neither ended nor could be cancelled; the partition
 // was freed for another attempt.
 type PartitionStuck struct {
 	Topic     string
 	Partition int32
+	Merge     bool
 	ForMs     int64
 }
 
@@ -135,7 +209,7 @@ func (PartitionStuck) Level() slog.Level { return slog.LevelError }
 
 // Attrs implements event.Event.
 func (e PartitionStuck) Attrs() []slog.Attr {
-	return append(where(e.Topic, e.Partition), slog.Int64("forMs", e.ForMs))
+	return append(where(e.Topic, e.Partition), slog.Bool("merge", e.Merge), slog.Int64("forMs", e.ForMs))
 }
 
 // CorruptionFound is an alarm: bytes of the tier, or of a local segment on its way

@@ -14,6 +14,13 @@ const (
 	fpUploadAbandon = "upload-abandon" // before a failed attempt goes to DELETE_STARTED
 	fpUploadDone    = "upload-done"    // after FINISHED
 
+	fpMergeStart   = "merge-start"   // before STARTED, with the new segment on local disk
+	fpMergePut     = "merge-put"     // before the PUT
+	fpMergeVerify  = "merge-verify"  // before the object is read back
+	fpMergeReplace = "merge-replace" // before REPLACE
+	fpMergeAbandon = "merge-abandon" // before a failed attempt goes to DELETE_STARTED
+	fpMergeDone    = "merge-done"    // after REPLACE
+
 	fpRollAge   = "roll-age"   // before the active segment is sealed by age
 	fpLocalRoll = "local-roll" // before it is sealed by local retention
 	fpLocalFree = "local-free" // before local segments go
@@ -33,7 +40,7 @@ const (
 	fpJournalDone  = "journal-done"
 )
 
-// failpoints lists them all, for the test that crashes at each.
+// failpoints and mergeFailpoints list them all, for the tests that crash at each.
 var failpoints = []string{
 	fpOwnerPut,
 	fpUploadRetire, fpUploadStart, fpUploadPut, fpUploadFinish, fpUploadAbandon, fpUploadDone,
@@ -42,6 +49,8 @@ var failpoints = []string{
 	fpGCDelete, fpGCGone, fpGCDone,
 	fpJournalPut, fpJournalClear, fpJournalDone,
 }
+
+var mergeFailpoints = []string{fpMergeStart, fpMergePut, fpMergeVerify, fpMergeReplace, fpMergeAbandon, fpMergeDone}
 
 // crashError ends a step at a failpoint.
 type crashError struct {

@@ -33,6 +33,9 @@ func (f *fakeMeta) SegmentStart(context.Context, metastore.RemoteSegment, int32)
 func (f *fakeMeta) SegmentFinish(context.Context, metastore.RemoteSegment) (metastore.SegmentState, error) {
 	return 0, protocol.UnknownServerError
 }
+func (f *fakeMeta) SegmentReplace(context.Context, []protocol.UUID, metastore.RemoteSegment) (metastore.SegmentState, error) {
+	return 0, protocol.UnknownServerError
+}
 func (f *fakeMeta) SegmentsDelete(context.Context, protocol.UUID, int32, int32, []protocol.UUID) error {
 	return protocol.UnknownServerError
 }

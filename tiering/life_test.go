@@ -359,6 +359,15 @@ func (h *hookedMeta) SegmentFinish(ctx context.Context, s metastore.RemoteSegmen
 	return state, err
 }
 
+func (h *hookedMeta) SegmentReplace(ctx context.Context, old []protocol.UUID, s metastore.RemoteSegment) (metastore.SegmentState, error) {
+	h.saw("SegmentReplace")
+	state, err := h.Meta.SegmentReplace(ctx, old, s)
+	if err == nil && h.replied != nil {
+		err = h.replied()
+	}
+	return state, err
+}
+
 func (h *hookedMeta) SegmentsDelete(ctx context.Context, t protocol.UUID, p, e int32, ids []protocol.UUID) error {
 	h.saw("SegmentsDelete")
 	return h.Meta.SegmentsDelete(ctx, t, p, e, ids)

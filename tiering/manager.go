@@ -42,6 +42,10 @@ type Manager struct {
 	queue       uploadQueue // partitions to look at for uploads, each at most once
 	tasks       map[*task]struct{}
 	gate        storeGate
+	merging     *task   // the one merge under way
+	mergeable   []*part // partitions to look at for a merge, each at most once
+	nextSweep   time.Time
+	sweepErr    error
 	gcErr       error
 	journalErr  error
 	snapErr     error
@@ -71,6 +75,8 @@ type part struct {
 	notBefore time.Time // of the next upload, after a failure
 	lastErr   error
 	lastErrAt time.Time
+	lagging   bool // as last told
+	merge     mergeState
 }
 
 // task is one worker busy with one partition's uploads.
@@ -81,6 +87,7 @@ type task struct {
 	cancel   context.CancelFunc
 	trial    bool // it finds out whether the store takes uploads again
 	extra    int  // slots beside its own, for segments on their way at the same time
+	merge    bool // it merges; it has no slot
 	freed    bool // given up by the watchdog: its slots and partition are no longer its
 }
 
@@ -135,7 +142,7 @@ func (m *Manager) Lead(p Partition) {
 	if old := m.parts[k]; old != nil {
 		m.dropLocked(old)
 	}
-	pt := &part{Partition: p, key: k, name: name, slot: -1, doubts: 1}
+	pt := &part{Partition: p, key: k, name: name, slot: -1, doubts: 1, merge: mergeState{look: true}}
 	m.parts[k] = pt
 	m.enqueueLocked(pt)
 }
@@ -154,6 +161,9 @@ func (m *Manager) dropLocked(pt *part) {
 	if pt.task != nil {
 		pt.task.cancel()
 		pt.task.extra = 0
+	}
+	if pt.merge.task != nil {
+		pt.merge.task.cancel()
 	}
 }
 
@@ -190,6 +200,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	})
 	loops.Go(func() { m.retainLoop(ctx) })
 	loops.Go(func() { m.every(ctx, m.o.TaskIntervalMs, func() { m.note(&m.gcErr, m.collect(ctx)) }) })
+	loops.Go(func() { m.every(ctx, m.o.TaskIntervalMs, func() { m.note(&m.sweepErr, m.sweepUploads(ctx)) }) })
 	loops.Go(func() { m.every(ctx, m.o.JournalIntervalMs, func() { m.note(&m.journalErr, m.journalAll(ctx)) }) })
 	loops.Go(func() { m.scrub(ctx) })
 	loops.Go(func() { m.snapshots(ctx) })

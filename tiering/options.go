@@ -37,6 +37,8 @@ type TierConfig struct {
 	CopyLagBytes        int64 // remote.copy.lag.bytes, likewise; see copyDue
 	Left                bool  // the topic was taken out of the tier: what remains of it there goes, and nothing else is done
 	UploadMaxLagMs      int64
+	SegmentBytes        int64             // segment.bytes: what merging aims at
+	IndexIntervalBytes  int32             // index.interval.bytes, for merged segments
 	Configs             map[string]string // overrides, written into footers
 }
 
@@ -48,6 +50,7 @@ type Meta interface {
 	Image() *metastore.Image
 	SegmentStart(ctx context.Context, s metastore.RemoteSegment, broker int32) error
 	SegmentFinish(ctx context.Context, s metastore.RemoteSegment) (metastore.SegmentState, error)
+	SegmentReplace(ctx context.Context, old []protocol.UUID, s metastore.RemoteSegment) (metastore.SegmentState, error)
 	SegmentsDelete(ctx context.Context, topicID protocol.UUID, partition, leaderEpoch int32, ids []protocol.UUID) error
 	SegmentsGone(ctx context.Context, ids ...protocol.UUID) error
 	AdvanceLogStart(ctx context.Context, topicID protocol.UUID, partition, leaderEpoch int32, off int64) error
@@ -84,6 +87,8 @@ type Options struct {
 	TaskIntervalMs     int64 // between two looks at a partition; 30000 (remote.log.manager.task.interval.ms)
 	JournalIntervalMs  int64 // between two journal objects; 10000
 	Concurrency        int   // partitions worked on at once; 4
+	MergeMinSegments   int   // small neighbours that make a merge worth its while; below 2 = no merging
+	MergeMaxBytes      int64 // of a merged segment; 0 = the topic's segment.bytes
 	SnapshotIntervalMs int64 // between two snapshots in the bucket; 600000
 	DeleteDeadlineMs   int64 // of one batch of deletes, named in the owner object when it is first written; 0 = a minute
 	ScrubIntervalMs    int64 // between two passes of the scrub; 86400000; negative = none
@@ -140,6 +145,8 @@ type PartitionStatus struct {
 	LocalBytes  int64
 	LagBytes    int64 // local bytes of segments not in the tier
 	LagOffsets  int64
+	LagSegments int64  // sealed, committed segments that wait to be uploaded, as last looked
+	LagMs       int64  // how long the oldest of them has waited
 	LastError   string // "" when the last attempt went well
 	LastErrorMs int64
 }

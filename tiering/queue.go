@@ -14,6 +14,7 @@ type backlog struct {
 	Segments int64
 	Bytes    int64
 	Since    time.Time // when the oldest of them was sealed
+	MaxLagMs int64     // varve.tier.upload.max.lag.ms
 }
 
 // What a backlog buys in the queue. A partition is served as if it had come that much
@@ -85,8 +86,31 @@ func (m *Manager) lookForWork() {
 		if m.parts[pt.key] == pt && (err != nil || b.Segments > 0 || pt.swept != pt.doubts) {
 			m.enqueueLocked(pt)
 		}
+		m.lookForMergeLocked(pt)
+		told := m.lagLocked(pt)
 		m.mu.Unlock()
+		if told != nil {
+			m.o.Events.Emit(*told)
+		}
 	}
+}
+
+// lagFactor is how many times varve.tier.upload.max.lag.ms a sealed segment may wait
+// before the partition is said to lag.
+const lagFactor = 2
+
+// lagLocked returns the event to tell when a partition has come to lag, or has caught up.
+func (m *Manager) lagLocked(pt *part) *UploadLag {
+	e := UploadLag{Topic: pt.name, Partition: pt.key.partition, Segments: pt.waits.Segments, Bytes: pt.waits.Bytes}
+	if pt.waits.Segments > 0 {
+		e.ForMs = m.o.Now().Sub(pt.waits.Since).Milliseconds()
+	}
+	e.Lagging = pt.waits.MaxLagMs > 0 && e.ForMs > lagFactor*pt.waits.MaxLagMs
+	if e.Lagging == pt.lagging || m.parts[pt.key] != pt {
+		return nil
+	}
+	pt.lagging = e.Lagging
+	return &e
 }
 
 // led returns the partitions led now.
@@ -111,6 +135,7 @@ func (m *Manager) measure(pt *part) (backlog, error) {
 
 // waiting is measure without the asking.
 func waiting(segs []commitlog.SegmentInfo, st metastore.TierState, cfg TierConfig, lastStable int64, now time.Time) (b backlog) {
+	b.MaxLagMs = cfg.UploadMaxLagMs
 	if cfg.CopyDisable {
 		return b
 	}

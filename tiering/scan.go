@@ -27,6 +27,8 @@ type batchScan struct {
 
 	records, batches int64
 	maxProducerID    int64
+
+	each func(h record.Batch, pos, size int64) // called with each whole batch's header; may be nil
 }
 
 func newBatchScan(base, end int64) *batchScan {
@@ -93,6 +95,9 @@ func (s *batchScan) end1() error {
 	s.records += int64(h.Count())
 	s.maxProducerID = max(s.maxProducerID, h.ProducerID())
 	s.next, s.firstTip = h.LastOffset()+1, false
+	if s.each != nil {
+		s.each(h, s.pos, s.size)
+	}
 	s.pos += s.size
 	s.have = 0
 	return nil

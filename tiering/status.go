@@ -19,6 +19,10 @@ func (m *Manager) Status() Status {
 	leads := make([]*part, 0, len(m.parts))
 	for _, pt := range m.parts {
 		ps := PartitionStatus{Topic: pt.name, TopicID: pt.key.topic, Partition: pt.key.partition}
+		ps.LagSegments = pt.waits.Segments
+		if pt.waits.Segments > 0 {
+			ps.LagMs = max(0, m.o.Now().Sub(pt.waits.Since).Milliseconds())
+		}
 		if pt.lastErr != nil {
 			ps.LastError, ps.LastErrorMs = pt.lastErr.Error(), pt.lastErrAt.UnixMilli()
 		}
@@ -29,7 +33,7 @@ func (m *Manager) Status() Status {
 			s.Scrub = append(s.Scrub, p)
 		}
 	}
-	s.Errors = errorTexts(m.ownerErr, m.gate.problem(), m.clockErr, m.gcErr, m.journalErr, m.snapErr, m.restoreErr)
+	s.Errors = errorTexts(m.ownerErr, m.gate.problem(), m.sweepErr, m.clockErr, m.gcErr, m.journalErr, m.snapErr, m.restoreErr)
 	m.mu.Unlock()
 	for i, pt := range leads {
 		m.describe(&parts[i], pt)

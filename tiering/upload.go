@@ -179,6 +179,7 @@ func (m *Manager) retire(ctx context.Context, pt *part) error {
 	m.mu.Lock()
 	doubts := pt.doubts
 	done := pt.swept == doubts
+	merging := pt.merge.id // has a task of its own
 	m.mu.Unlock()
 	if done {
 		return nil
@@ -191,7 +192,7 @@ func (m *Manager) retire(ctx context.Context, pt *part) error {
 	abandoned := 0
 	for _, r := range rows {
 		switch {
-		case r.State == metastore.SegStarted:
+		case r.State == metastore.SegStarted && r.ID != merging:
 			ids = append(ids, r.ID)
 		case r.NeverFinished:
 			abandoned++
@@ -229,7 +230,8 @@ type upload struct {
 	start int64 // log start in the metastore
 	row   metastore.RemoteSegment
 	enc   *EncodedSegment
-	done  chan struct{} // closed when store has ended, with err
+	old   []metastore.RemoteSegment // what it is to replace; nil for an upload
+	done  chan struct{}             // closed when store has ended, with err
 	err   error
 }
 
@@ -287,13 +289,17 @@ func (u *upload) encode(exp *commitlog.Export, cfg TierConfig) error {
 		LeaderEpoch: u.epoch, Configs: sortedConfigs(cfg.Configs),
 		Writer: &tierpb.Writer{BrokerId: m.o.BrokerID, WrittenMs: now},
 	}
+	for _, r := range u.old {
+		footer.Generation = max(footer.Generation, r.Generation+1)
+		footer.Replaces = append(footer.Replaces, r.ID[:])
+	}
 	enc, err := EncodeSegment(SegmentSource{
 		Log: spanReader(exp.Log), LogBytes: exp.Log.Len, OffsetIndex: exp.OffsetIndex, TimeIndex: exp.TimeIndex,
 		TxnIndex: exp.TxnIndex, ProducerSnapshot: exp.ProducerSnapshot, Epochs: exp.Epochs, Footer: footer,
 	})
 	u.row = metastore.RemoteSegment{
 		ID: id, TopicID: k.topic, Partition: k.partition, Base: exp.Base, Next: exp.Next,
-		FirstTimestamp: exp.FirstTimestamp, MaxTimestamp: exp.MaxTimestamp, LeaderEpoch: u.epoch,
+		FirstTimestamp: exp.FirstTimestamp, MaxTimestamp: exp.MaxTimestamp, LeaderEpoch: u.epoch, Generation: footer.Generation,
 		State: metastore.SegStarted, Location: m.location, HasTxns: len(exp.TxnIndex) > 0, Broker: m.o.BrokerID,
 		StartTimeMs: now,
 		// The PUT is cancelled at half of this; the other half is for a store that
@@ -319,22 +325,41 @@ func (u *upload) store(ctx context.Context, exp *commitlog.Export) error {
 	return u.put(ctx)
 }
 
+// steps are the failpoints of an attempt.
+type steps struct{ start, put, finish, abandon, done string }
+
+var (
+	uploadSteps = steps{fpUploadStart, fpUploadPut, fpUploadFinish, fpUploadAbandon, fpUploadDone}
+	mergeSteps  = steps{fpMergeStart, fpMergePut, fpMergeReplace, fpMergeAbandon, fpMergeDone}
+)
+
+func (u *upload) steps() steps {
+	if u.old != nil {
+		return mergeSteps
+	}
+	return uploadSteps
+}
+
 // put takes the steps that can be seen from outside, up to the object.
 func (u *upload) put(ctx context.Context) error {
 	m := u.m
 	ctx, cancel := context.WithTimeout(ctx, m.uploadDeadline())
 	defer cancel()
-	if err := m.fail(fpUploadStart); err != nil {
+	if err := m.fail(u.steps().start); err != nil {
 		return err
 	}
 	if err := m.o.Meta.SegmentStart(ctx, u.row, m.o.BrokerID); err != nil {
 		return err
 	}
-	if err := m.fail(fpUploadPut); err != nil {
+	if err := m.fail(u.steps().put); err != nil {
 		return err
 	}
+	cause := "upload"
+	if u.old != nil {
+		cause = objstore.CauseMerge
+	}
 	_, err := m.o.Store.Put(ctx, m.rowKey(u.row), objstore.Body{ReaderAt: u.enc, Size: u.enc.Size},
-		objstore.PutOptions{CRC32C: &u.enc.CRC32C, Cause: "upload"})
+		objstore.PutOptions{CRC32C: &u.enc.CRC32C, Cause: cause})
 	m.putEnded(err)
 	if err != nil {
 		return u.abandon(ctx, err)
@@ -342,12 +367,12 @@ func (u *upload) put(ctx context.Context) error {
 	return nil
 }
 
-// conclude makes the segment readable.
+// conclude makes the segment readable, in place of the old ones if there are any.
 func (u *upload) conclude(ctx context.Context) error {
 	m := u.m
 	ctx, cancel := context.WithTimeout(ctx, metaDeadline)
 	defer cancel()
-	if err := m.fail(fpUploadFinish); err != nil {
+	if err := m.fail(u.steps().finish); err != nil {
 		return err
 	}
 	state, err := u.finish(ctx)
@@ -357,11 +382,22 @@ func (u *upload) conclude(ctx context.Context) error {
 	if state != metastore.SegFinished {
 		return fmt.Errorf("tiering: segment [%d, %d) was refused and is now %v", u.row.Base, u.row.Next, state)
 	}
-	m.o.Events.Emit(SegmentUploaded{
-		Topic: u.pt.name, Partition: u.pt.key.partition, ID: u.row.ID, Base: u.row.Base, Next: u.row.Next,
-		Bytes: u.row.ObjectBytes, TookMs: m.o.Now().Sub(u.began).Milliseconds(),
-	})
-	return m.fail(fpUploadDone)
+	took := m.o.Now().Sub(u.began).Milliseconds()
+	if u.old != nil {
+		m.o.Events.Emit(SegmentsMerged{
+			Topic: u.pt.name, Partition: u.pt.key.partition, ID: u.row.ID, Base: u.row.Base, Next: u.row.Next,
+			Sources: len(u.old), Generation: u.row.Generation, Bytes: u.row.ObjectBytes, TookMs: took,
+		})
+	} else {
+		m.o.Events.Emit(SegmentUploaded{
+			Topic: u.pt.name, Partition: u.pt.key.partition, ID: u.row.ID, Base: u.row.Base, Next: u.row.Next,
+			Bytes: u.row.ObjectBytes, TookMs: took,
+		})
+	}
+	m.mu.Lock()
+	u.pt.merge.look = true
+	m.mu.Unlock()
+	return m.fail(u.steps().done)
 }
 
 // abandon gives a failed attempt up. Its object may be there nevertheless, now or
@@ -370,7 +406,7 @@ func (u *upload) abandon(ctx context.Context, cause error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return cause // the process or the leadership ends: the next leader retires it
 	}
-	if err := u.m.fail(fpUploadAbandon); err != nil {
+	if err := u.m.fail(u.steps().abandon); err != nil {
 		return err
 	}
 	// The attempt's own deadline may be what ended it.
@@ -385,7 +421,7 @@ func (u *upload) abandon(ctx context.Context, cause error) error {
 func (u *upload) finish(ctx context.Context) (state metastore.SegmentState, err error) {
 	wait := finishBackoff
 	for range maxFinishTries {
-		state, err = u.m.o.Meta.SegmentFinish(ctx, u.row)
+		state, err = u.commit(ctx)
 		if err == nil || !mayPass(err) {
 			return state, err
 		}
@@ -397,6 +433,21 @@ func (u *upload) finish(ctx context.Context) (state metastore.SegmentState, err 
 		wait = min(2*wait, maxFinishBackoff)
 	}
 	return state, err
+}
+
+func (u *upload) commit(ctx context.Context) (metastore.SegmentState, error) {
+	if u.old != nil {
+		return u.m.o.Meta.SegmentReplace(ctx, idsOf(u.old), u.row)
+	}
+	return u.m.o.Meta.SegmentFinish(ctx, u.row)
+}
+
+func idsOf(rows []metastore.RemoteSegment) []protocol.UUID {
+	ids := make([]protocol.UUID, len(rows))
+	for i := range rows {
+		ids[i] = rows[i].ID
+	}
+	return ids
 }
 
 // mayPass tells errors of the metastore that a repetition may cure from refusals.

@@ -234,3 +234,62 @@ func (m *Manager) claimed() bool {
 	defer m.mu.Unlock()
 	return m.ownerEpoch != 0
 }
+
+// TestOneRecordAnHour: over a day of a topic with a record an hour the tier never lags
+// by more than the bound, and the time between two looks.
+func TestOneRecordAnHour(t *testing.T) {
+	cfg := keepAll()
+	cfg.UploadMaxLagMs, cfg.SegmentBytes = 600_000, 1<<20
+	w := newWorld(t, cfg, func(o *Options) { o.TaskIntervalMs, o.MergeMinSegments = 120_000, 8 })
+	w.start()
+	defer w.stop()
+	written := map[int64]time.Time{} // by the offset after the record
+	for range 24 * 30 {
+		if w.clock.Now().Minute() < 2 {
+			w.append(1, 0)
+			written[w.part.log.End()] = w.clock.Now()
+		}
+		w.clock.advance(2 * time.Minute)
+		if err := w.round(); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.merge(); err != nil {
+			t.Fatal(err)
+		}
+		for off, at := range written {
+			if lag := w.clock.Now().Sub(at); off <= w.end() {
+				delete(written, off)
+			} else if lag > 14*time.Minute {
+				t.Fatalf("offset %d is not in the tier after %v", off, lag)
+			}
+		}
+	}
+	if n := len(w.rows()); n > 14 {
+		t.Errorf("%d segments after a day", n)
+	}
+	w.settle()
+	w.check()
+}
+
+// TestLagIsTold once when a partition falls behind and once when it has caught up.
+func TestLagIsTold(t *testing.T) {
+	cfg := keepAll()
+	cfg.UploadMaxLagMs = 600_000
+	w := newWorld(t, cfg, nil)
+	w.start()
+	defer w.stop()
+	w.append(40, 0)
+	for range 30 {
+		w.clock.advance(time.Minute)
+		w.m.lookForWork()
+	}
+	p := w.m.Status().Partitions[0]
+	if w.rec.Count("tier_upload_lag") != 1 || p.LagSegments == 0 || p.LagMs < 29*60_000 {
+		t.Fatalf("told %d times, %+v", w.rec.Count("tier_upload_lag"), p)
+	}
+	w.settle()
+	w.m.lookForWork()
+	if p := w.m.Status().Partitions[0]; w.rec.Count("tier_upload_lag") != 2 || p.LagMs > 600_000 {
+		t.Fatalf("told %d times, %+v", w.rec.Count("tier_upload_lag"), p)
+	}
+}

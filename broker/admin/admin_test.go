@@ -186,6 +186,7 @@ func TestMetricsGolden(t *testing.T) {
 	events.Emit(tiering.SegmentUploaded{Topic: "orders", Bytes: 100})
 	events.Emit(tiering.SegmentUploaded{Topic: "orders", Bytes: 23})
 	events.Emit(tiering.SegmentUploaded{Topic: "deleted since", Bytes: 1})
+	events.Emit(tiering.SegmentsMerged{Topic: "orders", Bytes: 70, Sources: 9})
 	s := start(t, full(events))
 	code, body := get(t, s, "/metrics")
 	if code != 200 {
@@ -373,7 +374,7 @@ func TestEventNamesAreBounded(t *testing.T) {
 	for i := range maxEventNames + 50 {
 		c.Emit(named{i})
 	}
-	names, _ := c.snapshot(func(string) bool { return true })
+	names, _, _ := c.snapshot(func(string) bool { return true })
 	if len(names) > maxEventNames+1 || names[eventKey{"other", ""}] != 50 {
 		t.Errorf("%d names, %d others", len(names), names[eventKey{"other", ""}])
 	}

@@ -74,7 +74,7 @@ func collectEvents(out chan<- prometheus.Metric, src Sources) {
 		image := src.Image()
 		known = func(topic string) bool { _, ok := image.Topic(topic); return ok }
 	}
-	names, uploads := src.Events.snapshot(known)
+	names, uploads, merges := src.Events.snapshot(known)
 	for k, n := range names {
 		out <- eventsTotal.with(float64(n), k.name, k.level)
 	}
@@ -82,21 +82,28 @@ func collectEvents(out chan<- prometheus.Metric, src Sources) {
 		out <- topicRemoteCopies.with(float64(t.requests), topic)
 		out <- topicRemoteCopyBytes.with(float64(t.bytes), topic)
 	}
+	for topic, t := range merges {
+		out <- topicMerges.with(float64(t.requests), topic)
+		out <- topicMergedSegments.with(float64(t.segments), topic)
+		out <- topicMergedBytes.with(float64(t.bytes), topic)
+	}
 }
 
 func collectTier(out chan<- prometheus.Metric, st tiering.Status) {
 	problems := len(st.Errors)
-	type sums struct{ lag, bytes, segments int64 }
+	type sums struct{ lag, bytes, segments, lagSegments, lagMs int64 }
 	byTopic := map[string]sums{}
 	for _, p := range st.Partitions {
 		t := byTopic[p.Topic]
-		byTopic[p.Topic] = sums{t.lag + p.LagBytes, t.bytes + p.Bytes, t.segments + p.Segments}
+		byTopic[p.Topic] = sums{t.lag + p.LagBytes, t.bytes + p.Bytes, t.segments + p.Segments, t.lagSegments + p.LagSegments, max(t.lagMs, p.LagMs)}
 		if p.LastError != "" {
 			problems++
 		}
 	}
 	for topic, t := range byTopic {
 		out <- topicRemoteCopyLag.with(float64(t.lag), topic)
+		out <- topicRemoteLagSegs.with(float64(t.lagSegments), topic)
+		out <- topicUploadLag.with(float64(t.lagMs)/1000, topic)
 		out <- topicRemoteLogSize.with(float64(t.bytes), topic)
 		out <- topicRemoteSegments.with(float64(t.segments), topic)
 	}

@@ -15,46 +15,57 @@ type Events struct {
 	mu       sync.Mutex
 	byName   map[eventKey]uint64
 	uploaded map[string]transfer // by topic
+	merged   map[string]transfer
 }
 
 type eventKey struct{ name, level string }
 
-type transfer struct{ requests, bytes uint64 }
+type transfer struct{ requests, bytes, segments uint64 }
 
 // Emit counts e.
 func (c *Events) Emit(e event.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.byName == nil {
-		c.byName, c.uploaded = map[eventKey]uint64{}, map[string]transfer{}
+		c.byName, c.uploaded, c.merged = map[eventKey]uint64{}, map[string]transfer{}, map[string]transfer{}
 	}
 	key := eventKey{e.Name(), e.Level().String()}
 	if _, ok := c.byName[key]; !ok && len(c.byName) >= maxEventNames {
 		key = eventKey{"other", ""}
 	}
 	c.byName[key]++
-	if up, ok := e.(tiering.SegmentUploaded); ok {
-		t := c.uploaded[up.Topic]
-		t.requests++
-		t.bytes += uint64(up.Bytes)
-		c.uploaded[up.Topic] = t
+	switch e := e.(type) {
+	case tiering.SegmentUploaded:
+		add(c.uploaded, e.Topic, e.Bytes, 1)
+	case tiering.SegmentsMerged:
+		add(c.merged, e.Topic, e.Bytes, e.Sources)
 	}
 }
 
+func add(to map[string]transfer, topic string, bytes int64, segments int) {
+	t := to[topic]
+	to[topic] = transfer{t.requests + 1, t.bytes + uint64(bytes), t.segments + uint64(segments)}
+}
+
 // snapshot returns copies; topics that are not known any more are forgotten.
-func (c *Events) snapshot(known func(topic string) bool) (map[eventKey]uint64, map[string]transfer) {
+func (c *Events) snapshot(known func(topic string) bool) (names map[eventKey]uint64, uploads, merges map[string]transfer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	names, uploads := map[eventKey]uint64{}, map[string]transfer{}
+	names = map[eventKey]uint64{}
 	for k, n := range c.byName {
 		names[k] = n
 	}
-	for topic, t := range c.uploaded {
+	return names, keep(c.uploaded, known), keep(c.merged, known)
+}
+
+func keep(from map[string]transfer, known func(topic string) bool) map[string]transfer {
+	out := map[string]transfer{}
+	for topic, t := range from {
 		if !known(topic) {
-			delete(c.uploaded, topic)
+			delete(from, topic)
 			continue
 		}
-		uploads[topic] = t
+		out[topic] = t
 	}
-	return names, uploads
+	return out
 }

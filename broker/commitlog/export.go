@@ -125,21 +125,19 @@ func (l *Log) exportIndexes(s *segment, e *Export) error {
 // reindex builds the indexes that the part of s from pos on would have had as a
 // segment of its own that begins at base.
 func (l *Log) reindex(s *segment, v view, base, pos int64) (*segment, error) {
-	part := &segment{base: base, offsets: newIndex(nil, offsetEntryBytes), times: newIndex(nil, timeEntryBytes), txns: newIndex(nil, txnEntryBytes)}
-	part.resetState()
-	interval := l.cfg.Load().IndexIntervalBytes
+	build := NewIndexBuilder(base, l.cfg.Load().IndexIntervalBytes)
 	scan := s.scan(pos, v)
 	defer scan.close()
 	for {
 		h, at, size, err := scan.next()
 		if errors.Is(err, io.EOF) {
-			part.noteTime()
-			return part, nil
+			build.part.noteTime()
+			return build.part, nil
 		}
 		if err != nil {
 			return nil, err
 		}
-		part.note(h, at-pos, size, interval)
+		build.Add(h, at-pos, size)
 	}
 }
 

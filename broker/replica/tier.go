@@ -42,7 +42,8 @@ func (l *led) TierConfig() tiering.TierConfig {
 		LocalRetentionMs: r.conf.LocalRetentionMs, LocalRetentionBytes: r.conf.LocalRetentionBytes,
 		CopyDisable: r.conf.RemoteCopyDisable || r.leaves, Left: r.leaves,
 		CopyLagMs: r.conf.RemoteCopyLagMs, CopyLagBytes: r.conf.RemoteCopyLagBytes,
-		UploadMaxLagMs: l.p.m.uploadMaxLagMs, Configs: r.configs,
+		UploadMaxLagMs: l.p.m.uploadMaxLagMs, SegmentBytes: int64(r.conf.SegmentBytes), IndexIntervalBytes: r.conf.IndexIntervalBytes,
+		Configs: r.configs,
 	}
 }
 

@@ -104,6 +104,10 @@ func (l *limiter) wait(ctx context.Context, n int) error {
 	}
 }
 
+// CauseMerge labels the requests of a merge. What it reads passes the bound of uploads,
+// so that it takes nothing from those who read.
+const CauseMerge = "merge"
+
 type throttled struct {
 	Store
 	b *Bandwidth
@@ -127,7 +131,11 @@ func (s *throttled) Get(ctx context.Context, key string, off, length int64, caus
 	if err != nil {
 		return nil, err
 	}
-	return &throttledBody{ReadCloser: body, ctx: ctx, lim: s.b.down}, nil
+	lim := s.b.down
+	if cause == CauseMerge {
+		lim = s.b.up
+	}
+	return &throttledBody{ReadCloser: body, ctx: ctx, lim: lim}, nil
 }
 
 type throttledReaderAt struct {
