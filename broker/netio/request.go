@@ -108,9 +108,12 @@ func (c *Conn) pump(block bool) {
 	c.writing = true
 	c.mu.Unlock()
 	for {
-		out, ok := c.nextReplies(block)
+		out, ok := c.nextReplies()
 		if !ok {
 			return
+		}
+		if !block && out.requests > 1 {
+			out.merge()
 		}
 		if !block && !c.trySend(&out.Reply) {
 			c.handOver(out)
@@ -136,9 +139,20 @@ func (r *Reply) small() bool {
 	return len(r.Spans) == 1 && r.Spans[0].File == nil && r.Spans[0].Len <= maxMergedReplyBytes
 }
 
-// nextReplies takes the reply that is due, and with merge the small ones behind
+// merge makes the memory of several replies one span.
+func (o *outgoing) merge() {
+	buf := getBuffer(int(protocol.SpansLen(o.Spans)))
+	all := buf.b[:0]
+	for i := range o.Spans {
+		all = append(all, o.Spans[i].Bytes...)
+	}
+	protocol.ReleaseSpans(o.Spans)
+	o.Spans = []protocol.Span{{Bytes: all, Len: int64(len(all)), Release: buf.free}}
+}
+
+// nextReplies takes the reply that is due, and if it is small the small ones behind
 // it that are ready too. When there is none the right to write is given up.
-func (c *Conn) nextReplies(merge bool) (outgoing, bool) {
+func (c *Conn) nextReplies() (outgoing, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed || len(c.queue) == 0 || !c.queue[0].ready {
@@ -146,7 +160,7 @@ func (c *Conn) nextReplies(merge bool) (outgoing, bool) {
 		return outgoing{}, false
 	}
 	out := outgoing{Reply: c.takeLocked(), requests: 1}
-	if !merge || !out.plain() || !out.small() {
+	if !out.plain() || !out.small() {
 		return out, true
 	}
 	for out.requests <= maxHeldReplies && len(c.queue) > 0 && c.queue[0].ready {
