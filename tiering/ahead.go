@@ -54,9 +54,9 @@ type stream struct {
 	here   spot
 	pos    int64 // byte position in here's log where the read of off starts
 	off    int64
-	ahead  spot  // what has been asked for ends here
-	next   int   // chunk of ahead
-	asking bool  // the next segment's index is on its way
+	ahead  spot // what has been asked for ends here
+	next   int  // chunk of ahead
+	asking bool // the next segment's index is on its way
 }
 
 // spot is a segment in a stream.

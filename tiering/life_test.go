@@ -110,7 +110,7 @@ func newWorld(t *testing.T, cfg TierConfig, change func(*Options)) *world {
 func (w *world) openPart(cfg TierConfig) {
 	id := protocol.NewUUID()
 	_, err := w.meta.Propose(w.ctx, &metapb.Command{Body: &metapb.Command_CreateTopic{CreateTopic: &metapb.CreateTopic{
-		TopicId: id[:], Name: "t",
+		TopicId: id[:], Name: "t", ImageIndex: w.meta.Image().Index(),
 		Partitions: []*metapb.Partition{{Replicas: []int32{1}, Dirs: [][]byte{make([]byte, 16)}, Isr: []int32{1}, Leader: 1}},
 	}}})
 	if err != nil {

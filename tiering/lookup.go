@@ -12,10 +12,30 @@ import (
 // OffsetForTimestamp finds the first record in the remote part, at or above log
 // start, whose timestamp is ts (ms) or later. Errors are those of Read.
 func (m *Manager) OffsetForTimestamp(ctx context.Context, topicID protocol.UUID, partition int32, ts int64) (commitlog.TimestampOffset, bool, error) {
-	st, err := m.o.Meta.Tier(topicID, partition)
-	if err != nil {
-		return commitlog.TimestampOffset{}, false, err
+	return m.overtaken(topicID, partition, func(st metastore.TierState) (commitlog.TimestampOffset, bool, error) {
+		return m.offsetForTimestamp(ctx, topicID, partition, st, ts)
+	})
+}
+
+// maxOvertaken bounds how often a question is asked again because retention took the segment that was to answer it.
+const maxOvertaken = 8
+
+// overtaken asks, and asks again from where the log starts now when retention was faster: that is no error of a question
+// that names no offset.
+func (m *Manager) overtaken(topicID protocol.UUID, partition int32, ask func(metastore.TierState) (commitlog.TimestampOffset, bool, error)) (at commitlog.TimestampOffset, ok bool, err error) {
+	for range maxOvertaken {
+		st, terr := m.o.Meta.Tier(topicID, partition)
+		if terr != nil {
+			return commitlog.TimestampOffset{}, false, terr
+		}
+		if at, ok, err = ask(st); protocol.CodeOf(err) != protocol.OffsetOutOfRange {
+			return at, ok && err == nil, err
+		}
 	}
+	return commitlog.TimestampOffset{}, false, err
+}
+
+func (m *Manager) offsetForTimestamp(ctx context.Context, topicID protocol.UUID, partition int32, st metastore.TierState, ts int64) (commitlog.TimestampOffset, bool, error) {
 	for from := st.LogStart; ; {
 		row, ok, err := m.findRow(topicID, partition, from, func(r metastore.RemoteSegment) bool { return r.MaxTimestamp >= ts })
 		if err != nil || !ok {
@@ -39,12 +59,14 @@ func (m *Manager) OffsetForTimestamp(ctx context.Context, topicID protocol.UUID,
 // MaxTimestamp finds the record with the highest timestamp in the remote part, the
 // first one if several have it. Errors are those of Read.
 func (m *Manager) MaxTimestamp(ctx context.Context, topicID protocol.UUID, partition int32) (commitlog.TimestampOffset, bool, error) {
-	st, err := m.o.Meta.Tier(topicID, partition)
-	if err != nil {
-		return commitlog.TimestampOffset{}, false, err
-	}
+	return m.overtaken(topicID, partition, func(st metastore.TierState) (commitlog.TimestampOffset, bool, error) {
+		return m.maxTimestamp(ctx, topicID, partition, st)
+	})
+}
+
+func (m *Manager) maxTimestamp(ctx context.Context, topicID protocol.UUID, partition int32, st metastore.TierState) (commitlog.TimestampOffset, bool, error) {
 	best, cut := int64(-1), int64(-1) // of segments wholly at or above log start; of the one that holds it
-	_, _, err = m.findRow(topicID, partition, st.LogStart, func(r metastore.RemoteSegment) bool {
+	_, _, err := m.findRow(topicID, partition, st.LogStart, func(r metastore.RemoteSegment) bool {
 		if r.Base < st.LogStart {
 			cut = r.MaxTimestamp
 		} else {
@@ -64,7 +86,7 @@ func (m *Manager) MaxTimestamp(ctx context.Context, topicID protocol.UUID, parti
 	if err != nil || best < 0 {
 		return commitlog.TimestampOffset{}, false, err
 	}
-	return m.OffsetForTimestamp(ctx, topicID, partition, best)
+	return m.offsetForTimestamp(ctx, topicID, partition, st, best)
 }
 
 // maxTime is the highest timestamp at or above logStart, -1 if there is none.
