@@ -20,14 +20,14 @@ func TestScrub(t *testing.T) {
 	orphan.ID = protocol.NewUUID()
 	w.put(w.m.rowKey(orphan), b)
 	w.clock.advance(3 * time.Hour)
-	if !w.m.scrubOnce(w.ctx, VerifyOptions{Level: VerifyList, Repair: true}) || !w.m.scrubOnce(w.ctx, VerifyOptions{Level: VerifyData}) {
+	if !w.m.scrubOnce(w.ctx, VerifyOptions{Level: VerifyList, Repair: true}) || !w.m.scrubOnce(w.ctx, VerifyOptions{Level: VerifyData, Repair: true}) {
 		t.Fatal("no pass")
 	}
 	if n := w.rec.Count("tier_scrub_found"); n != 2 {
 		t.Errorf("%d findings told of", n)
 	}
 	st := w.m.Status()
-	if len(st.Scrub) != 2 || st.Scrub[0].Report.Repaired != 1 || st.Scrub[1].Report.Findings != 1 || st.Scrub[1].Report.Repaired != 0 {
+	if len(st.Scrub) != 2 || st.Scrub[0].Report.Repaired != 1 || st.Scrub[1].Report.Findings != 1 || st.Scrub[1].Report.Repaired != 1 {
 		t.Errorf("status: %+v", st.Scrub)
 	}
 	fm := newFakeMeta()

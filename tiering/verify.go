@@ -29,7 +29,7 @@ const (
 type VerifyOptions struct {
 	Level       VerifyLevel
 	Topic       func(protocol.UUID) bool // nil = all; with it, objects of unknown topics are passed over
-	Repair      bool                     // remove orphans that are old enough
+	Repair      bool                     // remove orphans that are old enough, store anew what a local copy has
 	BytesPerSec int64                    // of objects read; 0 = no bound
 	FirstFolder int                      // of the 256 spread folders, where to begin; any number is legal
 	Found       func(Finding)            // told of each finding as it is made, one at a time; may be nil
@@ -322,6 +322,9 @@ func (v *verifier) segment(ctx context.Context, l *listed, r metastore.RemoteSeg
 	}
 	if f.Kind == "" || !v.stillThere(r) {
 		return
+	}
+	if v.o.Repair {
+		f.Repair, f.Repaired = v.m.heal(ctx, r)
 	}
 	v.found(f)
 }

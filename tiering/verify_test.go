@@ -305,3 +305,43 @@ func TestVerifyAfterRestore(t *testing.T) {
 		t.Fatalf("%+v", found)
 	}
 }
+
+// TestHeal: what is missing or damaged is stored anew while the local log has it, and told of when not. A store that fails
+// meanwhile leaves nothing behind.
+func TestHeal(t *testing.T) {
+	w := settled(t)
+	rows := w.rows()
+	w.remove(w.m.rowKey(rows[1]))
+	b := w.object(w.m.rowKey(rows[2]))
+	b[10] ^= 1
+	w.put(w.m.rowKey(rows[2]), b)
+	w.store.Add(objstore.Fault{Kind: objstore.FaultLostReply, Verb: objstore.VerbPut, Key: ".seg"})
+	rep, found := w.verify(VerifyOptions{Level: VerifyData, Repair: true})
+	if rep.Findings != 2 || rep.Repaired != 1 {
+		t.Fatalf("%+v %+v", rep, found)
+	}
+	if rep, found = w.verify(VerifyOptions{Level: VerifyData, Repair: true}); rep.Findings != 1 || rep.Repaired != 1 {
+		t.Fatalf("%+v %+v", rep, found)
+	}
+	if rep, found = w.verify(VerifyOptions{Level: VerifyData, Repair: true}); len(found) != 0 {
+		t.Fatalf("%+v %+v", rep, found)
+	}
+	healed := w.rows()
+	if len(healed) != len(rows) || healed[1].ID == rows[1].ID || healed[1].Generation != rows[1].Generation+1 || healed[2].Generation != rows[2].Generation+1 || healed[3].ID != rows[3].ID {
+		t.Fatalf("%+v", healed)
+	}
+	w.clock.advance(time.Hour)
+	w.settle()
+	w.check()
+	if _, err := w.part.log.FreeBelow(rows[4].Base); err != nil {
+		t.Fatal(err)
+	}
+	w.remove(w.m.rowKey(healed[1]))
+	if rep, found = w.verify(VerifyOptions{Repair: true}); rep.Findings != 1 || rep.Repaired != 0 || !strings.Contains(found[0].Repair, "the local log starts at") {
+		t.Fatalf("%+v %+v", rep, found)
+	}
+	w.m.Unlead(w.part.id, 0)
+	if _, found = w.verify(VerifyOptions{Repair: true}); !strings.Contains(found[0].Repair, "does not lead") {
+		t.Fatalf("%+v", found)
+	}
+}

@@ -30,7 +30,7 @@ func tierVerifyCommand() *command {
 	return &command{
 		name: "verify", args: "[--http HOST:PORT] [--level list|index|data] [--topic GLOB] [--repair] [--rate BYTES] [--format text|json]", run: tierVerify,
 		summary: "Let the controller compare the bucket with its metadata: orphans, missing and damaged objects, gaps. " +
-			"Nothing is changed without --repair, which removes orphans that are old and hold nothing that the tier lacks. " +
+			"Nothing is changed without --repair, which removes orphans that are old and hold nothing that the tier lacks, and stores anew what the local log still has. " +
 			"It exits with 0 when all is sound, 1 with findings that remain, 2 when not all could be looked at.",
 		notes: []string{
 			"list\tpresence and size of each object, by LIST requests alone",
@@ -49,7 +49,7 @@ func tierVerify(c *call) int {
 	addr := c.flags.String("http", "127.0.0.1:9644", "`HOST:PORT` of the controller's varve.http.listen")
 	level := c.flags.String("level", "index", "how closely to look: list, index or data")
 	topic := c.flags.String("topic", "", "only topics that match `GLOB`")
-	repair := c.flags.Bool("repair", false, "remove orphans")
+	repair := c.flags.Bool("repair", false, "remove old orphans, store anew what is missing or damaged")
 	bytesPerSec := c.flags.Int64("rate", 0, "read at most `BYTES` a second; 0 is no bound")
 	format := c.format()
 	if _, code, done := c.parse(0, 0); done {

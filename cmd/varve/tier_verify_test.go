@@ -80,7 +80,7 @@ func TestTierVerify(t *testing.T) {
 	if err := os.WriteFile(files[1], b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out := verify(verifyFindings, "--level", "data", "--format", "json", "--repair")
+	out := verify(verifyFindings, "--level", "data", "--format", "json")
 	var rep verified
 	if err := json.Unmarshal([]byte(out), &rep); err != nil {
 		t.Fatal(err, out)
@@ -93,6 +93,12 @@ func TestTierVerify(t *testing.T) {
 		t.Errorf("%+v", rep)
 	}
 	if out := verify(verifyFindings, "--level", "list"); !strings.Contains(out, "missing  layers-0 [0, ") {
+		t.Error(out)
+	}
+	if out := verify(exitOK, "--level", "data", "--repair"); strings.Count(out, "stored anew from the local log") != 2 {
+		t.Error(out)
+	}
+	if out := verify(exitOK, "--level", "data"); !strings.Contains(out, "0 findings") {
 		t.Error(out)
 	}
 }
