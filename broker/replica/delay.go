@@ -51,6 +51,20 @@ func (e *waitEntry) resolve(code protocol.ErrorCode) {
 	d.closeOne()
 }
 
+// resolution is an entry that has what it waited for, or never will.
+type resolution struct {
+	e    *waitEntry
+	code protocol.ErrorCode
+}
+
+// resolveAll answers entries, the newest first: replies leave a connection in the order of its requests, so that the
+// oldest one, coming last, takes those behind it along in one write.
+func resolveAll(all []resolution) {
+	for _, r := range slices.Backward(all) {
+		r.e.resolve(r.code)
+	}
+}
+
 // closeOne takes one from open; the caller holds mu, which is released.
 func (d *delayedAppend) closeOne() {
 	d.open--

@@ -40,11 +40,16 @@ func (f *fetch) run(ctx context.Context) {
 	for i := range f.slots {
 		ended, q := f.ended, f.slots[i].q
 		f.read(i, true)
-		if f.slots[i].res.Err == protocol.NotLeaderOrFollower && f.m.awaitLead(ctx, until, q.Topic, q.TopicID, q.Partition) {
+		if f.slots[i].res.Err != protocol.NotLeaderOrFollower {
+			continue
+		}
+		f.settle()
+		if f.m.awaitLead(ctx, until, q.Topic, q.TopicID, q.Partition) {
 			f.ended = ended
 			f.read(i, false)
 		}
 	}
+	f.settle()
 	f.startCold(ctx)
 	f.wait(ctx)
 }
@@ -64,6 +69,15 @@ type fetch struct {
 	cold   *coldFetch
 	wake   *fetchWait
 	of     *Session // nil: the request stands for itself
+
+	reached []resolution // by this follower's offsets, and not yet answered
+}
+
+// settle answers the produce requests that a follower's fetch has brought to their end, those of all its partitions
+// together.
+func (f *fetch) settle() {
+	resolveAll(f.reached)
+	f.reached = f.reached[:0]
 }
 
 // fetchSlot is one partition of a fetch.
@@ -102,6 +116,9 @@ func (f *fetch) read(i int, count bool) {
 	}
 	limit := min(f.budget, int64(max(q.MaxBytes, 0)))
 	s.res, s.cold = p.read(f.req, q, int(limit), f.hot == 0)
+	if f.req.ReplicaID >= 0 && s.res.Err == protocol.None && s.res.Diverging == nil {
+		f.reached = append(f.reached, p.followerAt(f.req.ReplicaID, q.Offset)...)
+	}
 	switch {
 	case s.res.Err != protocol.None || s.res.Diverging != nil:
 		f.ended = true
@@ -170,6 +187,7 @@ func (f *fetch) wait(ctx context.Context) {
 			for _, place := range f.wake.take() {
 				f.changed(place)
 			}
+			f.settle()
 			f.startCold(ctx) // what was freed meanwhile
 		case <-f.coldDone():
 			f.takeCold()
@@ -207,6 +225,7 @@ func (f *fetch) listen() {
 			f.watch(s)
 		}
 	}
+	f.settle()
 }
 
 // watch asks a slot's partition to tell of its next change.
@@ -294,9 +313,6 @@ func (p *partition) read(req *FetchRequest, q *FetchPartition, maxBytes int, min
 			p.m.events.Emit(PartitionFailed{Topic: p.topic, Partition: p.index, Doing: "fetch", Err: err})
 		}
 		return res, false
-	}
-	if req.ReplicaID >= 0 && res.Diverging == nil {
-		p.followerAt(req.ReplicaID, q.Offset)
 	}
 	return res, cold
 }

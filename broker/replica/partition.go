@@ -150,11 +150,14 @@ func (p *partition) advance(r *role) {
 
 // settle answers whoever waits for what the high watermark or the durable end has reached, and wakes fetches. Called
 // without locks after something may have moved; moved says that it may have moved the log's end too.
-func (p *partition) settle(moved bool, before int64) {
+func (p *partition) settle(moved bool, before int64) { resolveAll(p.reached(moved, before)) }
+
+// reached is settle up to the answers: what it returns is to be resolved, soon and without locks.
+func (p *partition) reached(moved bool, before int64) []resolution {
 	hw := p.hw.Load()
 	p.fetches.wake(moved, hw > before)
 	if p.waiting.Load() == 0 {
-		return
+		return nil
 	}
 	p.waitMu.Lock()
 	r := p.role.Load()
@@ -169,12 +172,14 @@ func (p *partition) settle(moved bool, before int64) {
 	if r.underMinISR() {
 		code = protocol.NotEnoughReplicasAfterAppend
 	}
+	out := make([]resolution, 0, len(done)+len(synced))
 	for _, e := range done {
-		e.resolve(code)
+		out = append(out, resolution{e, code})
 	}
 	for _, e := range synced {
-		e.resolve(protocol.None)
+		out = append(out, resolution{e, protocol.None})
 	}
+	return out
 }
 
 // await puts an entry of a delayed append into its queue, or resolves it at once when what it waits for has happened or
@@ -268,8 +273,9 @@ func (p *partition) onDurable() {
 	p.settle(false, before)
 }
 
-// followerAt records how far another replica's log reaches, known from the offset that it fetches.
-func (p *partition) followerAt(id int32, end int64) {
+// followerAt records how far another replica's log reaches, known from the offset that it fetches. What that answers is
+// the caller's to resolve.
+func (p *partition) followerAt(id int32, end int64) []resolution {
 	before := p.hw.Load()
 	p.roleMu.RLock()
 	r := p.role.Load()
@@ -283,5 +289,5 @@ func (p *partition) followerAt(id int32, end int64) {
 		p.advance(r)
 	}
 	p.roleMu.RUnlock()
-	p.settle(false, before)
+	return p.reached(false, before)
 }
