@@ -200,6 +200,8 @@ func decodeKey(o objstore.ObjectInfo) listedObject {
 	switch {
 	case strings.Contains(o.Key, "/meta/journal/"):
 		row.Kind = "journal"
+	case strings.Contains(o.Key, "/meta/snapshot/"):
+		row.Kind = "snapshot"
 	case strings.HasSuffix(o.Key, "/owner"):
 		row.Kind = "owner"
 	}
