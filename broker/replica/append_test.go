@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -346,4 +347,32 @@ func TestFlushEachMessageHoldsTheAnswer(t *testing.T) {
 	} else {
 		records(t, hw)
 	}
+}
+
+// TestFollowersFetchAnswersTheNewestFirst: what one fetch of a follower answers, over all its partitions, is answered newest
+// first, so that the replies of one connection leave in one write.
+func TestFollowersFetchAnswersTheNewestFirst(t *testing.T) {
+	_, o, _ := prepared(t, []int32{self, 2})
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, o)
+		defer n.stop()
+		var order []int
+		for i := range 5 {
+			n.m.Append(&AppendRequest{Acks: AcksAll, Timeout: time.Minute, Partitions: []AppendPartition{{Topic: "a", Records: batchOf("x")}}},
+				func(r []AppendResult) {
+					if r[0].Err != 0 || r[0].BaseOffset != int64(i) {
+						t.Errorf("request %d: %+v", i, r[0])
+					}
+					order = append(order, i)
+				})
+		}
+		n.follow(2, 3)
+		if !slices.Equal(order, []int{2, 1, 0}) {
+			t.Fatalf("answered in order %v", order)
+		}
+		n.follow(2, 5)
+		if !slices.Equal(order, []int{2, 1, 0, 4, 3}) {
+			t.Fatalf("answered in order %v", order)
+		}
+	})
 }
