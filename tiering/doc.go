@@ -26,9 +26,11 @@
 //     metastore alone.
 //   - 11: no byte from the store or the cache reaches a reader unchecked.
 //   - 12: nothing here is on the path of produce or hot reads. Uploads have their own
-//     workers; retention, deletes, journal and reads do not wait for them.
+//     workers; retention, deletes, journal and reads do not wait for them. A short disk
+//     frees early what is in the tier; the log is told up to where that is.
 //   - 13: deleting by age, and any deleting of objects, stops while the wall clock
-//     disagrees with CLOCK_BOOTTIME (clock.go).
+//     disagrees with CLOCK_BOOTTIME, with the controller's clock, or with what was
+//     believed before the last start (clock.go). Limits of size go on.
 //   - 17: deletes re-read the owner object before each batch.
 //
 // # Crash cases

@@ -5,7 +5,7 @@ var varveKeys = []Key{
 	{Name: "varve.data.dir", Type: TypeString, Default: "./varve-data", Acts: true,
 		Doc: "Folder with log, meta, tier and cache (--data). When only log.dirs is set: .varve inside that folder."},
 	{Name: "varve.disk.reserve.bytes", Type: TypeLong, Default: "-1", Check: atLeast(-1), Acts: true,
-		Doc: "Appends are refused with KAFKA_STORAGE_ERROR while the disk has less room than this, so that metadata and checkpoints still fit; -1 is a fiftieth of the disk, from 16 MiB to 1 GiB."},
+		Doc: "Appends are refused with KAFKA_STORAGE_ERROR while the disk has less room than this, so that metadata and checkpoints still fit, and somewhat above it those of partitions with closed segments that wait for the tier; -1 is a fiftieth of the disk, from 16 MiB to 1 GiB."},
 	{Name: "varve.tier.url", Type: TypeString, Default: "", Acts: true,
 		Doc: "Object store that old segments settle into: dir:///path, s3://bucket/prefix?region=R&endpoint=URL&path-style=true or minio://bucket/prefix?endpoint=URL. Without a configuration file a folder of varve.data.dir; with one, no tier unless it is set."},
 	{Name: "varve.topic.remote.storage.enable", Type: TypeBool, Null: true, Acts: true,
