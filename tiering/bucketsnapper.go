@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"varve/metastore"
 	"varve/metastore/metapb"
 	"varve/tiering/objstore"
@@ -32,9 +34,10 @@ const (
 	lastSnapshotWait          = 5 * time.Second
 	// snapRestShare: after a snapshot that took long, the next one comes after so many times that.
 	snapRestShare = 50
-	// offsetsInRecord bounds one record of group offsets.
-	offsetsInRecord = 1000
-	maxPruneKeys    = 1000
+	// offsetsInRecord and offsetBytesInRecord bound one record of group offsets.
+	offsetsInRecord     = 1000
+	offsetBytesInRecord = 1 << 20
+	maxPruneKeys        = 1000
 )
 
 // snapshots takes one at the start, and then one an interval, for as long as ctx lives.
@@ -161,11 +164,13 @@ func (m *Manager) dumpOffsets(ctx context.Context, add func(*metapb.SnapshotReco
 			continue
 		}
 		answered[p] = true
-		for some := range slices.Chunk(offsets, offsetsInRecord) {
-			g := &metapb.GroupOffsets{Partition: p, AsOfMs: m.o.Now().UnixMilli(), Offsets: some}
+		for len(offsets) > 0 {
+			n := fitOffsets(offsets)
+			g := &metapb.GroupOffsets{Partition: p, AsOfMs: m.o.Now().UnixMilli(), Offsets: offsets[:n]}
 			if err := add(&metapb.SnapshotRecord{Body: &metapb.SnapshotRecord_GroupOffsets{GroupOffsets: g}}); err != nil {
 				return err
 			}
+			offsets = offsets[n:]
 		}
 	}
 	if len(answered) == int(parts) && parts > 0 {
@@ -182,6 +187,17 @@ func (m *Manager) dumpOffsets(ctx context.Context, add func(*metapb.SnapshotReco
 		return nil
 	})
 	return err
+}
+
+// fitOffsets is how many offsets one record takes; at least one.
+func fitOffsets(offsets []*metapb.GroupOffset) int {
+	size := 0
+	for i, o := range offsets {
+		if size += proto.Size(o); i > 0 && (size > offsetBytesInRecord || i == offsetsInRecord) {
+			return i
+		}
+	}
+	return len(offsets)
 }
 
 func (m *Manager) snapReader() *snapReader {

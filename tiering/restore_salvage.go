@@ -80,17 +80,44 @@ func later(a, b SegmentKey) bool {
 		strings.Compare(string(a.ID[:]), string(b.ID[:]))) > 0
 }
 
+// olderTail reads the newest segment of a partition that is whole; nil when there is none.
+func (s *salvage) olderTail(ctx context.Context, key partKey, damaged SegmentKey) (*SegmentIndex, error) {
+	var all []SegmentKey
+	err := s.store.List(ctx, partitionPrefix(s.prefix, s.cluster, key.topic, key.partition)+"/", "", func(o objstore.ObjectInfo) bool {
+		if k, err := ParseSegmentKey(o.Key); err == nil && k.ID != damaged.ID {
+			all = append(all, k)
+		}
+		return true
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(all, func(a, b SegmentKey) int {
+		if later(a, b) {
+			return -1
+		}
+		return 1
+	})
+	for _, k := range all {
+		x, err := s.tail(ctx, k)
+		if !isCorrupt(err) && !isMissing(err) {
+			return x, err
+		}
+	}
+	s.rep.find("no object of partition %d of topic %s can be read", key.partition, key.topic)
+	return nil, nil
+}
+
 func (s *salvage) readTails(ctx context.Context) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(maxFooterGets)
 	for key, k := range s.newest {
 		g.Go(func() error {
 			x, err := s.tail(gctx, k)
-			if isCorrupt(err) {
-				s.rep.find("%s cannot be read: %v", k, err)
-				return nil
+			if isCorrupt(err) || isMissing(err) {
+				x, err = s.olderTail(gctx, key, k)
 			}
-			if err == nil {
+			if err == nil && x != nil {
 				s.mu.Lock()
 				s.tails[key] = x
 				s.mu.Unlock()

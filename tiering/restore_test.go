@@ -182,7 +182,7 @@ func (g *target) same() {
 	old := rowsOf(g.t, g.w.meta, id)
 	for i, r := range rowsOf(g.t, g.meta, id) {
 		o := old[i]
-		o.Location, o.DeleteIndex = r.Location, r.DeleteIndex
+		o.Location, o.DeadlineMs, o.StateTimeMs = r.Location, r.DeadlineMs, r.StateTimeMs // a salvage knows no deadline
 		if fmt.Sprint(o) != fmt.Sprint(r) {
 			g.t.Fatalf("row %d is %+v, was %+v", i, r, o)
 		}
