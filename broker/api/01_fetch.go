@@ -135,10 +135,10 @@ func partitionOf(req *kmsg.FetchRequest, t *kmsg.FetchRequestTopic, p *kmsg.Fetc
 		q.LogStart = p.LogStartOffset
 	}
 	if req.Version >= 9 {
-		q.CurrentLeaderEpoch = p.CurrentLeaderEpoch
+		q.CurrentLeaderEpoch = max(p.CurrentLeaderEpoch, replica.NoEpoch) // any below 0 is none (FetchRequest.optionalEpoch)
 	}
 	if req.Version >= 12 {
-		q.LastFetchedEpoch = p.LastFetchedEpoch
+		q.LastFetchedEpoch = max(p.LastFetchedEpoch, replica.NoEpoch)
 	}
 	return q
 }

@@ -325,7 +325,7 @@ func (p *partition) readLocal(req *FetchRequest, q *FetchPartition, maxBytes int
 		return FetchResult{}, false, err
 	}
 	follower := req.ReplicaID >= 0
-	if follower && !slices.Contains(r.replicas, req.ReplicaID) {
+	if follower && (req.ReplicaID == p.m.nodeID || !slices.Contains(r.replicas, req.ReplicaID)) {
 		if q.CurrentLeaderEpoch == NoEpoch {
 			return FetchResult{}, false, protocol.NotLeaderOrFollower
 		}

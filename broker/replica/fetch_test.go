@@ -280,7 +280,7 @@ func coldNode(t *testing.T, tier *memTier) (*node, *book, protocol.UUID) {
 }
 
 func TestColdFetch(t *testing.T) {
-	n, _, id := coldNode(t, newMemTier())
+	n, b, id := coldNode(t, newMemTier())
 	if n.tier.leads(id, 0) == nil {
 		t.Fatal("the tier does not know the partition")
 	}
@@ -302,10 +302,13 @@ func TestColdFetch(t *testing.T) {
 		}
 	}
 	req := fetchReq("a", 0)
-	req.ReplicaID = self // only a replica may ask; this one is in the replica set
-	if r := n.fetch(req); r.Err != protocol.OffsetMovedToTieredStorage {
+	req.ReplicaID = self // a leader does not follow itself
+	if r := n.fetch(req); r.Err != protocol.NotLeaderOrFollower {
 		t.Fatalf("%+v", r)
 	}
+	b.change(id, 0, func(p *metastore.Partition) { p.Replicas, p.Dirs = []int32{self, 2}, append(p.Dirs, protocol.UUID{}) })
+	req.ReplicaID = 2
+	await(t, "the second replica is told to begin at the local start", func() bool { return n.fetch(req).Err == protocol.OffsetMovedToTieredStorage })
 }
 
 func TestColdFetchErrors(t *testing.T) {

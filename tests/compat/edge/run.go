@@ -33,7 +33,8 @@ func Cases() []Case {
 	var all []Case
 	for _, part := range [][]Case{
 		protocolCases(), metadataCases(), topicCases(), produceCases(), batchCases(), fetchCases(), sessionCases(), offsetCases(),
-		describeConfigCases(), topicConfigCases(), brokerConfigCases(), tierCases(), internalCases(), recordCases(), describeCases(),
+		describeConfigCases(), topicConfigCases(), brokerConfigCases(), tierCases(), internalCases(),
+		otherResourceCases(), moreMetadataCases(), moreFetchCases(), moreTopicCases(), recordCases(), describeCases(),
 		coordinatorCases(), joinCases(), staticCases(), syncCases(), heartbeatCases(), leaveCases(), commitCases(), fetchOffsetCases(),
 		listGroupCases(), deleteGroupCases(), producerIDCases(), absentCases(), bodyCases(), frameCases(),
 	} {
