@@ -25,6 +25,8 @@
 //     shorter than its span promised never shifts the bytes that follow.
 //   - File ranges are sent with explicit offsets, so that any number of
 //     connections may share one open file.
+//   - What is not in memory is read in one of 32 places, however many
+//     connections want such ranges; those that are in memory never wait for it.
 //   - A panic in the handler costs its connection, not the process.
 //
 // Crash cases: nothing is stored. A peer that vanishes is found by the idle
@@ -32,6 +34,5 @@
 // in flight end in the handler, their replies are dropped.
 //
 // Non-goals: parsing requests beyond the API key (the handler does), quotas and
-// authentication (the handler's, by way of Reply.MuteFor and Reply.Close), and
-// cold file ranges, which this package reads like warm ones.
+// authentication (the handler's, by way of Reply.MuteFor and Reply.Close).
 package netio

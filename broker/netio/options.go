@@ -84,6 +84,8 @@ const (
 	nearRTTMicros                = 500
 	nearSendBufferBytes          = 256 << 10
 	maxSendfileBytes             = 1 << 20
+	maxColdReads                 = 32 // at one time
+	coldStepBytes                = 128 << 10
 	copyBytes                    = 256 << 10
 	maxMemoryWriteBytes          = 256 << 10
 	writeDeadlineRefreshFraction = 4

@@ -90,7 +90,7 @@ func (g *gather) file(s *protocol.Span, last bool) error {
 }
 
 // read gathers a file range.
-func (g *gather) read(f io.ReaderAt, off, n int64) error {
+func (g *gather) read(f protocol.SpanFile, off, n int64) error {
 	if n == 0 {
 		return nil
 	}
@@ -98,7 +98,7 @@ func (g *gather) read(f io.ReaderAt, off, n int64) error {
 	if err != nil {
 		return err
 	}
-	return readFull(f, room, off)
+	return g.c.readRange(f, room, off)
 }
 
 // room returns n bytes to fill, behind what is already gathered.
@@ -149,7 +149,7 @@ func (c *Conn) copyFile(f protocol.SpanFile, off, n int64) error {
 	defer buf.free()
 	for n > 0 {
 		b := buf.b[:min(n, copyBytes)]
-		if err := readFull(f, b, off); err != nil {
+		if err := c.readRange(f, b, off); err != nil {
 			return err
 		}
 		if err := c.writeBytes(b); err != nil {

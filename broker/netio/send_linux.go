@@ -30,7 +30,13 @@ func (c *Conn) sendfile(f protocol.SpanFile, off, n int64) error {
 			}
 		}
 	}
-	for n > 0 {
+	for warmTo := off; n > 0; {
+		if off >= warmTo {
+			warmTo = off + min(n, maxSendfileBytes)
+			if err := c.warm(f, off, warmTo-off); err != nil {
+				return err
+			}
+		}
 		err := c.raw.Write(step)
 		switch {
 		case err != nil:

@@ -31,6 +31,7 @@ type Server struct {
 	nextID atomic.Uint64
 
 	draining atomic.Bool
+	disk     chan struct{} // places of those that read from the disk
 
 	mu        sync.Mutex
 	listeners []namedListener
@@ -58,6 +59,7 @@ func New(o Options) (*Server, error) {
 		conns:  map[*Conn]netip.Addr{},
 		perIP:  map[netip.Addr]int{},
 		idle:   make(chan struct{}),
+		disk:   make(chan struct{}, maxColdReads),
 	}
 	s.ctx, s.cut = context.WithCancel(context.Background())
 	s.drain, s.stop = context.WithCancel(s.ctx)

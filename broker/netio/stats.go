@@ -10,6 +10,7 @@ type Stats struct {
 	BytesIn            int64 // request frames with their size bytes
 	BytesOut           int64
 	SendfileBytes      int64 // part of BytesOut that never passed through this process
+	ColdReads          int64 // of file ranges that were not in memory
 	Requests           int64
 	InFlightBytes      int64 // now
 	RefusedFrames      int64 // a size outside the bounds
@@ -23,6 +24,7 @@ type counters struct {
 	connections, accepted, refusedConnections atomic.Int64
 	bytesIn, bytesOut, sendfileBytes          atomic.Int64
 	requests, refusedFrames, handlerPanics    atomic.Int64
+	coldReads                                 atomic.Int64
 	failed, idleClosed, suppressed            atomic.Int64
 }
 
@@ -35,6 +37,7 @@ func (s *Server) Stats() Stats {
 		BytesIn:            s.n.bytesIn.Load(),
 		BytesOut:           s.n.bytesOut.Load(),
 		SendfileBytes:      s.n.sendfileBytes.Load(),
+		ColdReads:          s.n.coldReads.Load(),
 		Requests:           s.n.requests.Load(),
 		InFlightBytes:      s.budget.inUse(),
 		RefusedFrames:      s.n.refusedFrames.Load(),
