@@ -1,12 +1,14 @@
 package tiering
 
 import (
+	"bytes"
 	"errors"
 	"sync"
 	"testing"
 	"time"
 
 	"varve/metastore"
+	"varve/protocol"
 	"varve/tiering/objstore"
 )
 
@@ -351,4 +353,71 @@ func TestRecreatedTopic(t *testing.T) {
 	w.clock.advance(2 * time.Hour)
 	w.settle()
 	w.check()
+}
+
+// TestColdReadersRaceRetention: a reader of old offsets gets the right bytes or hears that they are out of range, and that only when
+// log start has passed it; objects go without any delay meanwhile.
+func TestColdReadersRaceRetention(t *testing.T) {
+	w := newWorld(t, keepAll(), func(o *Options) { o.DeleteDelayMs = 0 })
+	w.start()
+	defer w.stop()
+	w.append(300, 0)
+	for w.end() < w.sealedEnd() {
+		w.settle()
+	}
+	var reading sync.WaitGroup
+	done := make(chan struct{})
+	for i := range 4 {
+		reading.Go(func() { w.readersPass(done, 300+200*i) })
+	}
+	for keep := w.part.log.SizeBytes(); keep > 0; keep -= 1500 {
+		w.part.mu.Lock()
+		w.part.cfg.RetentionBytes = keep
+		w.part.mu.Unlock()
+		w.clock.advance(time.Minute)
+		if err := w.round(); err != nil {
+			t.Errorf("retention: %v", err)
+		}
+	}
+	close(done)
+	reading.Wait()
+	if n := w.rec.Count("tier_object_missing") + w.rec.Count("tier_corruption"); n != 0 {
+		t.Fatalf("%d alarms", n)
+	}
+	w.settle()
+	w.check()
+}
+
+// readersPass reads from log start to the tier's end, over and over.
+func (w *world) readersPass(done chan struct{}, maxBytes int) {
+	end := w.end()
+	for off := int64(0); ; {
+		select {
+		case <-done:
+			return
+		default:
+		}
+		res, err := w.m.Read(w.ctx, ReadRequest{TopicID: w.part.id, Offset: off, MaxBytes: maxBytes, MinOne: true})
+		if err != nil {
+			// The metastore's log start is what counts: the replica's may be a moment behind.
+			if protocol.CodeOf(err) != protocol.OffsetOutOfRange || w.state().LogStart <= off {
+				w.t.Errorf("offset %d: %v", off, err)
+				return
+			}
+			off = w.state().LogStart
+		} else {
+			got := joined(res)
+			want := w.made[off/3]
+			if len(got) < len(want) || !bytes.Equal(got[:len(want)], want) {
+				w.t.Errorf("offset %d: not the bytes that were written", off)
+				return
+			}
+			off = res.NextOffset
+		}
+		if off >= end {
+			if off = w.state().LogStart; off >= end {
+				return
+			}
+		}
+	}
 }

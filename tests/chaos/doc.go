@@ -9,7 +9,7 @@
 // Invariants that each round checks: the one idempotent producer of a partition was acknowledged at offsets without gap or
 // repetition; every offset from log start to the end is read once, in order, with the record that was acknowledged there;
 // log starts move by retention only; readers that run all the time see the same; what had settled before a folder was
-// erased is still there. At the end: the objects that `varve tier ls` lists are those that the broker counts, segment by
+// erased is still there. One run turns tiering off, on and read-only meanwhile, and changes retention. At the end: the objects that `varve tier ls` lists are those that the broker counts, segment by
 // segment, without gap or overlap, and nothing is left of deleted topics.
 //
 // Crash cases: those are the subject.

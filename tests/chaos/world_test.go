@@ -194,13 +194,11 @@ type alarms struct {
 	partial []byte
 	found   []string
 	losing  bool // folders were erased: lost ranges are reported rightly
-	full    bool // so is a log that cannot be written
 }
 
 var (
 	neverSaid = regexp.MustCompile(`msg=(tier_corruption|tier_object_missing|tier_journal_forked|partition_failed|handler_panicked|request_answered_twice|log_dir_offline|metastore_failed|metastore_storage_trouble|unclean_election|tier_read_failed)|^panic:|DATA RACE|invariant`)
 	lossSaid  = regexp.MustCompile(`msg=offsets_lost`)
-	fullSaid  = regexp.MustCompile(`msg=partition_failed .*in reserve`)
 )
 
 func (a *alarms) Write(p []byte) (int, error) {
@@ -217,7 +215,7 @@ func (a *alarms) Write(p []byte) (int, error) {
 		}
 		line := string(a.partial[:i])
 		a.partial = a.partial[i+1:]
-		if neverSaid.MatchString(line) && !(a.full && fullSaid.MatchString(line)) || lossSaid.MatchString(line) && !a.losing {
+		if neverSaid.MatchString(line) || lossSaid.MatchString(line) && !a.losing {
 			a.found = append(a.found, line)
 		}
 	}
