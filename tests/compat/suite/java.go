@@ -32,7 +32,7 @@ func frameworks() []Client {
 		cl := Client{Name: name, Registry: registryMaven, Install: installFramework(folder), Slow: slow,
 			Version: pinned("tests/compat/suite/java/"+folder+"/pom.xml", name+".version")}
 		for _, n := range names {
-			cl.Cases = append(cl.Cases, Case{Name: n, Run: func(ctx context.Context, e *Env) error {
+			cl.Cases = append(cl.Cases, Case{Name: n, Limit: toolsTimeMax, Run: func(ctx context.Context, e *Env) error {
 				args := append(slices.Clone(frameworkFlags), "-Dlog4j2.configurationFile="+kafka.Log4j(),
 					"-cp", cache(folder, "classes")+":"+cache(folder, "lib")+"/*", class, n, e.Dir)
 				_, err := run(exec.CommandContext(ctx, "java", args...), e, "")

@@ -164,6 +164,6 @@ main(async name => {
     'from-middle': fromMiddle,
     'group-resume': resume,
     'group-two': () => two(),
-    'group-consumer': () => two({ groupProtocol: 'consumer', rebalanceTimeout: 60000, sessionTimeout: undefined, heartbeatInterval: undefined })
+    'group-consumer': () => two({ groupProtocol: 'consumer', rebalanceTimeout: 60000 })
   }[name]()
 })
