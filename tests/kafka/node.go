@@ -67,7 +67,7 @@ func Start(ctx context.Context, o Options) (*Node, error) {
 	n.wg.Go(func() { _ = n.cmd.Wait(); close(n.done) })
 	if err := n.waitPort(ctx); err != nil {
 		n.Kill()
-		return nil, fmt.Errorf("Apache Kafka did not open %s, see %s.log: %w", n.Addr, o.Data, err)
+		return nil, fmt.Errorf("the node of Apache Kafka did not open %s, see %s.log: %w", n.Addr, o.Data, err)
 	}
 	return n, nil
 }
@@ -150,7 +150,7 @@ func (n *Node) Terminate(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		n.Kill()
-		return fmt.Errorf("Apache Kafka outlived SIGTERM: %w", ctx.Err())
+		return fmt.Errorf("the node of Apache Kafka outlived SIGTERM: %w", ctx.Err())
 	}
 }
 
