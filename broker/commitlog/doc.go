@@ -33,6 +33,9 @@
 //   - After a failed fsync (or any failure other than a full disk) the directory
 //     is offline until the process restarts: errors are KAFKA_STORAGE_ERROR and
 //     nothing becomes durable any more. A full disk refuses one append or roll.
+//   - Before it is full the disk is short, then tight: whoever can is asked to free
+//     something, then logs with closed segments that wait for the tier take no
+//     appends, and below the reserve none does (diskguard.go).
 //   - A slice that was handed out stays readable, with the same bytes, until it
 //     is released: removal only unlinks names, and a truncation copies a file
 //     that somebody reads instead of cutting it.
