@@ -1,18 +1,12 @@
 package main
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"time"
 
 	"varve/broker/admin"
 )
-
-const maxAnswerBytes = 256 << 20 // of the HTTP API; a row is some 400 bytes
 
 func tierCommand() *command {
 	return &command{
@@ -65,36 +59,6 @@ func tierStatus(c *call) int {
 	}
 	printTierStatus(c.stdout, st)
 	return exitOK
-}
-
-// getJSON asks the HTTP API of a broker.
-func getJSON(ctx context.Context, addr, path string, into any) error {
-	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+path, nil)
-	if err != nil {
-		return fmt.Errorf("--http %s: %w", addr, err)
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return fmt.Errorf("no broker answers HTTP at %s (%w): start one with `varve server`, or name another with --http", addr, err)
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(res.Body, maxAnswerBytes))
-	if err != nil {
-		return err
-	}
-	if res.StatusCode != http.StatusOK {
-		var p admin.Problem
-		if json.Unmarshal(body, &p) == nil && p.Error != "" {
-			return errors.New(p.Error)
-		}
-		return fmt.Errorf("%s answers %s: is it the HTTP port of a varve broker?", addr, res.Status)
-	}
-	if err := json.Unmarshal(body, into); err != nil {
-		return fmt.Errorf("%s does not answer as a varve broker does: %w", addr, err)
-	}
-	return nil
 }
 
 // only keeps the partitions of one topic, and sums anew.

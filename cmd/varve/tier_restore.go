@@ -1,13 +1,7 @@
 package main
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"net/url"
 	"path"
 	"time"
@@ -218,36 +212,4 @@ func tierRelease(c *call) int {
 		fmt.Fprintln(c.stdout, "no topic was waiting")
 	}
 	return exitOK
-}
-
-// postJSON sends a body to the HTTP API of a broker.
-func postJSON(ctx context.Context, addr, path string, body, into any) error {
-	raw, err := json.Marshal(body)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+path, bytes.NewReader(raw))
-	if err != nil {
-		return fmt.Errorf("--http %s: %w", addr, err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return fmt.Errorf("no broker answers HTTP at %s (%w): start one with `varve server`, or name another with --http", addr, err)
-	}
-	defer res.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(res.Body, maxAnswerBytes))
-	if err != nil {
-		return err
-	}
-	if res.StatusCode != http.StatusOK {
-		var p admin.Problem
-		if json.Unmarshal(answer, &p) == nil && p.Error != "" {
-			return errors.New(p.Error)
-		}
-		return fmt.Errorf("%s answers %s: is it the HTTP port of a varve broker?", addr, res.Status)
-	}
-	return json.Unmarshal(answer, into)
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"os"
 	"os/signal"
@@ -100,26 +99,14 @@ type verification struct {
 }
 
 func (v *verification) ask(ctx context.Context, addr string, q url.Values) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+"/api/v1/tier/verify?"+q.Encode(), nil)
+	res, err := askAdmin(ctx, addr, "/api/v1/tier/verify?"+q.Encode(), struct{}{})
 	if err != nil {
-		return fmt.Errorf("--http %s: %w", addr, err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return fmt.Errorf("no broker answers HTTP at %s (%w): start one with `varve server`, or name another with --http", addr, err)
+		return err
 	}
 	defer res.Body.Close()
 	lines := bufio.NewScanner(res.Body)
 	lines.Buffer(nil, maxVerifyLineBytes)
 	for lines.Scan() {
-		if res.StatusCode != http.StatusOK {
-			var p admin.Problem
-			if json.Unmarshal(lines.Bytes(), &p) == nil && p.Error != "" {
-				return errors.New(p.Error)
-			}
-			break
-		}
 		if err := v.line(lines.Bytes()); err != nil {
 			return err
 		}
@@ -127,8 +114,6 @@ func (v *verification) ask(ctx context.Context, addr string, q url.Values) error
 	switch {
 	case lines.Err() != nil:
 		return lines.Err()
-	case res.StatusCode != http.StatusOK:
-		return fmt.Errorf("%s answers %s: is it the HTTP port of a varve broker?", addr, res.Status)
 	case v.report == nil:
 		return errors.New("the broker ended before it was through")
 	}
