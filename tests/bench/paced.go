@@ -34,8 +34,8 @@ func fixed(perSecond float64) rated {
 	return func(context.Context, *bench, load) (float64, error) { return perSecond, nil }
 }
 
-// halfOfMax is half of what Apache Kafka reaches when the same connections send without a pause, measured in this run; of
-// varve's when the peer takes no part.
+// halfOfMax is half of what Apache Kafka reaches, measured in this run with the consumer at work too; of varve's when the peer
+// takes no part.
 func halfOfMax(ctx context.Context, b *bench, l load) (float64, error) {
 	key := fmt.Sprint(l)
 	if r := b.rates[key]; r > 0 {
@@ -53,16 +53,37 @@ func halfOfMax(ctx context.Context, b *bench, l load) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	var all []float64
-	for range 4 {
+	var alone, both []float64 // requests a second
+	for range 3 {
 		out, err := round(ctx)
 		if err != nil {
 			return 0, err
 		}
-		all = append(all, out["requests/s"])
+		alone = append(alone, out["requests/s"])
 	}
-	b.rates[key] = median(all[1:]) / 2
+	for range 3 {
+		// More than it can take: the time until the consumer had all of it counts.
+		out, err := b.pacedRound(ctx, s, pace{load: l, perSecond: median(alone), lasting: b.paced / 2, consume: true})
+		if err != nil {
+			return 0, err
+		}
+		both = append(both, out["requests/s"])
+	}
+	b.rates[key] = median(both) / 2
 	return b.rates[key], nil
+}
+
+// pacedRound is a run on a topic of its own, on a quiet disk.
+func (b *bench) pacedRound(ctx context.Context, s *server, p pace) (sample, error) {
+	topic, err := b.newTopic(ctx, s, p.partitions, nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := settleDisk(b.data); err != nil {
+		return nil, err
+	}
+	out, err := runPaced(s, topic, p)
+	return out, errors.Join(err, dropTopic(ctx, s, topic))
 }
 
 func pacedRow(name, what string, l load, rate rated) row {
@@ -80,15 +101,7 @@ func pacedRow(name, what string, l load, rate rated) row {
 				return nil, err
 			}
 			return &lane{round: func(ctx context.Context) (sample, error) {
-				topic, err := b.newTopic(ctx, s, l.partitions, nil)
-				if err != nil {
-					return nil, err
-				}
-				if err := settleDisk(b.data); err != nil {
-					return nil, err
-				}
-				out, err := runPaced(s, topic, pace{load: l, perSecond: perSecond, lasting: b.paced, consume: true})
-				return out, errors.Join(err, dropTopic(ctx, s, topic))
+				return b.pacedRound(ctx, s, pace{load: l, perSecond: perSecond, lasting: b.paced, consume: true})
 			}}, nil
 		}}
 }
