@@ -33,6 +33,15 @@
 //     believed before the last start (clock.go). Limits of size go on.
 //   - 17: deletes re-read the owner object before each batch.
 //
+// # Order of uploads
+//
+// queue.go: partitions queue by when they came, less what their backlog buys, so that the
+// largest and oldest goes first and none waits for ever. Where nobody waits, several
+// segments of one partition are on their way at once; FINISHED comes in order. gate.go:
+// a store that takes nothing is tried by one task at a time, so that an outage leaves few
+// rows behind. A task that does not return is named and freed (dispatch.go). Merges come
+// last, one at a time (merge.go, mergeplan.go).
+//
 // # Crash cases
 //
 // failpoint.go lists every step; a test crashes before each and then compares the
@@ -41,18 +50,22 @@
 // is there. After FINISHED: the local part is freed by a later round. Between the two
 // moves of log start: the next round tells the replica again. Between DELETE and the
 // end of the row: deleting what is absent succeeds. Between a journal object and the
-// clearing of the outbox: the next controller meets 412, compares and clears.
+// clearing of the outbox: the next controller meets 412, compares and clears. A merge
+// that ends before REPLACE leaves what an upload would; its file on local disk has no
+// name. Uploads in parts that a process left open are ended by the controller (sweep.go).
 //
 // # Bounds
 //
-// An upload holds the segment's indexes and one chunk, never a part of the log. A
+// An upload holds the segment's indexes and one chunk, never a part of the log; a merge
+// also a file of its result's size on local disk. At most four segments of a partition
+// are on their way, one merge on a broker. A partition has at most 16 failed attempts that
+// still have to be deleted. A
 // read holds at most 8 MiB unless a single batch is larger, a fill 1 MiB; there are
 // at most 32 fills. An idle partition costs an entry in a map, which one ticker
 // walks.
 //
 // # Non-goals
 //
-// Merging and compaction of segments, and restore (a later issue); replication
-// and leadership (broker/replica); anything about how bytes reach a bucket
+// Compaction of segments (a later issue); replication and leadership (broker/replica); anything about how bytes reach a bucket
 // (tiering/objstore).
 package tiering
