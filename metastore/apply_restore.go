@@ -273,7 +273,7 @@ func (t *tx) restoreWipe(s *RestoreState, c *metapb.RestoreWipe) (Result, error)
 		if left -= len(rows); left == 0 {
 			break // there may be more of this topic
 		}
-		for _, ns := range []byte{nsFinished, nsTier} {
+		for _, ns := range []byte{nsFinished, nsGroup, nsTier} {
 			t.delPrefix(topicKey(ns, hidden.ID))
 		}
 		t.del(topicKey(nsRestoring, hidden.ID))

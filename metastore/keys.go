@@ -19,6 +19,7 @@ import (
 //	R topic(16) partition(4)     TierRow
 //	X topic(16)                  TombstoneRow: a deleted topic that still has segment rows
 //	f topic(16) partition(4) base(8)   segment row, FINISHED
+//	g topic(16) partition(4) base(8)   group of FINISHED rows, see groups.go
 //	s topic(16) partition(4) id(16)    segment row, STARTED
 //	d topic(16) partition(4) id(16)    segment row, DELETE_STARTED
 //	i id(16)                     state(1) topic(16) partition(4), for rows under s and d
@@ -38,6 +39,7 @@ const (
 	nsTier         = 'R'
 	nsTombstone    = 'X'
 	nsFinished     = 'f'
+	nsGroup        = 'g'
 	nsStarted      = 's'
 	nsDeleting     = 'd'
 	nsByID         = 'i'

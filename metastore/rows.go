@@ -96,6 +96,9 @@ func (t *tx) findRow(s *RemoteSegment) (segRow, bool) {
 
 func (t *tx) putRow(r segRow) {
 	ns := stateNamespace(r.seg.State)
+	if ns == nsFinished {
+		t.groupAdd(&r.seg)
+	}
 	t.set(segmentKey(ns, &r.seg), appendSegment(nil, &r.seg, r.loc))
 	if ns != nsFinished {
 		t.set(topicKey(nsByID, r.seg.ID), partKey(ns, r.seg.TopicID, r.seg.Partition))
@@ -105,7 +108,9 @@ func (t *tx) putRow(r segRow) {
 func (t *tx) dropRow(r segRow) {
 	ns := stateNamespace(r.seg.State)
 	t.del(segmentKey(ns, &r.seg))
-	if ns != nsFinished {
+	if ns == nsFinished {
+		t.groupDrop(&r.seg)
+	} else {
 		t.del(topicKey(nsByID, r.seg.ID))
 	}
 }

@@ -54,12 +54,7 @@ func (m *Manager) aborted(ctx context.Context, row metastore.RemoteSegment, x *S
 		return nil, err
 	}
 	for next := row.Next; next < st.End; {
-		var seg metastore.RemoteSegment
-		found := false
-		err := m.o.Meta.SegmentsFrom(row.TopicID, row.Partition, next, func(r metastore.RemoteSegment) bool {
-			seg, found = r, r.HasTxns
-			return !found
-		})
+		seg, found, err := m.o.Meta.SegmentWithTxns(row.TopicID, row.Partition, next)
 		if err != nil {
 			return nil, err
 		}

@@ -71,6 +71,28 @@ func (f *fakeMeta) SegmentsFrom(_ protocol.UUID, _ int32, off int64, fn func(met
 	}
 	return nil
 }
+func (f *fakeMeta) first(t protocol.UUID, p int32, from int64, is func(metastore.RemoteSegment) bool) (row metastore.RemoteSegment, ok bool, err error) {
+	err = f.SegmentsFrom(t, p, from, func(r metastore.RemoteSegment) bool {
+		row, ok = r, is(r)
+		return !ok
+	})
+	return row, ok, err
+}
+func (f *fakeMeta) SegmentByTime(t protocol.UUID, p int32, from, ts int64) (metastore.RemoteSegment, bool, error) {
+	return f.first(t, p, from, func(r metastore.RemoteSegment) bool { return r.MaxTimestamp >= ts })
+}
+func (f *fakeMeta) SegmentWithTxns(t protocol.UUID, p int32, from int64) (metastore.RemoteSegment, bool, error) {
+	return f.first(t, p, from, func(r metastore.RemoteSegment) bool { return r.HasTxns })
+}
+func (f *fakeMeta) MaxTimestamp(t protocol.UUID, p int32, from int64) (best int64, some bool, err error) {
+	err = f.SegmentsFrom(t, p, from, func(r metastore.RemoteSegment) bool {
+		if r.Base >= from && (!some || r.MaxTimestamp > best) {
+			best, some = r.MaxTimestamp, true
+		}
+		return true
+	})
+	return best, some, err
+}
 func (f *fakeMeta) PendingSegments(metastore.Cursor, int) ([]metastore.RemoteSegment, metastore.Cursor, error) {
 	return nil, metastore.Cursor{}, nil
 }

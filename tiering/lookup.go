@@ -37,7 +37,7 @@ func (m *Manager) overtaken(topicID protocol.UUID, partition int32, ask func(met
 
 func (m *Manager) offsetForTimestamp(ctx context.Context, topicID protocol.UUID, partition int32, st metastore.TierState, ts int64) (commitlog.TimestampOffset, bool, error) {
 	for from := st.LogStart; ; {
-		row, ok, err := m.findRow(topicID, partition, from, func(r metastore.RemoteSegment) bool { return r.MaxTimestamp >= ts })
+		row, ok, err := m.o.Meta.SegmentByTime(topicID, partition, from, ts)
 		if err != nil || !ok {
 			return commitlog.TimestampOffset{}, false, err
 		}
@@ -65,16 +65,16 @@ func (m *Manager) MaxTimestamp(ctx context.Context, topicID protocol.UUID, parti
 }
 
 func (m *Manager) maxTimestamp(ctx context.Context, topicID protocol.UUID, partition int32, st metastore.TierState) (commitlog.TimestampOffset, bool, error) {
-	best, cut := int64(-1), int64(-1) // of segments wholly at or above log start; of the one that holds it
-	_, _, err := m.findRow(topicID, partition, st.LogStart, func(r metastore.RemoteSegment) bool {
-		if r.Base < st.LogStart {
-			cut = r.MaxTimestamp
-		} else {
-			best = max(best, r.MaxTimestamp)
-		}
-		return false
-	})
-	if err == nil && cut > best {
+	best, ok, err := m.o.Meta.MaxTimestamp(topicID, partition, st.LogStart)
+	if err != nil {
+		return commitlog.TimestampOffset{}, false, err
+	}
+	if !ok {
+		best = -1
+	}
+	// The segment that log start lies in counts from there on only.
+	row, cut, err := m.o.Meta.SegmentAt(topicID, partition, st.LogStart)
+	if err == nil && cut && row.Base < st.LogStart && row.MaxTimestamp > best {
 		err = m.withSegment(ctx, topicID, partition, st.LogStart, func(r metastore.RemoteSegment, x *SegmentIndex) error {
 			c := m.cursor(ctx, r, x)
 			defer c.drop()
@@ -119,19 +119,12 @@ func (c *cursor) maxTime(logStart int64) (best int64, err error) {
 	}
 }
 
-// findRow returns the first FINISHED segment from off on that match accepts.
-func (m *Manager) findRow(topicID protocol.UUID, partition int32, off int64, match func(metastore.RemoteSegment) bool) (row metastore.RemoteSegment, ok bool, err error) {
-	err = m.o.Meta.SegmentsFrom(topicID, partition, off, func(r metastore.RemoteSegment) bool {
-		row, ok = r, match(r)
-		return !ok
-	})
-	return row, ok, err
-}
-
 // atTime finds the first record at or above logStart with a timestamp of ts or
 // later.
 func (c *cursor) atTime(ts, logStart int64) (at commitlog.TimestampOffset, ok bool, err error) {
-	for pos := max(c.x.positionOfTime(ts), c.x.position(logStart)); ; c.skipTo(pos) {
+	pos := max(c.x.positionOfTime(ts), c.x.position(logStart))
+	c.fetch = int(c.x.endOfTime(ts)/chunkBytes-pos/chunkBytes) + 1
+	for ; ; c.skipTo(pos) {
 		h, size, more, err := c.header(pos, true)
 		if err != nil || !more {
 			return at, false, err

@@ -57,6 +57,9 @@ type Meta interface {
 	Tier(topicID protocol.UUID, partition int32) (metastore.TierState, error)
 	SegmentAt(topicID protocol.UUID, partition int32, off int64) (metastore.RemoteSegment, bool, error)
 	SegmentsFrom(topicID protocol.UUID, partition int32, off int64, fn func(metastore.RemoteSegment) bool) error
+	SegmentByTime(topicID protocol.UUID, partition int32, from, ts int64) (metastore.RemoteSegment, bool, error)
+	SegmentWithTxns(topicID protocol.UUID, partition int32, from int64) (metastore.RemoteSegment, bool, error)
+	MaxTimestamp(topicID protocol.UUID, partition int32, from int64) (int64, bool, error)
 	PendingSegments(after metastore.Cursor, limit int) ([]metastore.RemoteSegment, metastore.Cursor, error)
 	PendingOf(topicID protocol.UUID, partition int32) ([]metastore.RemoteSegment, error)
 	JournalPending(maxEntries int) (entries []*metapb.JournalEntry, first, last uint64, err error)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
@@ -27,9 +28,10 @@ type readRig struct {
 	meta  *fakeMeta
 	store *objstore.Faulty
 	rec   *event.Recorder
-	log   []byte // of all segments
-	at    []int  // where each batch starts in log
-	gap   int64  // offsets that the next segment claims after its last record
+	log   []byte                // of all segments
+	at    []int                 // where each batch starts in log
+	gap   int64                 // offsets that the next segment claims after its last record
+	shift func(batch int) int64 // ms that a batch's records are off their time; nil = none
 }
 
 // newReadRig stores segments of batches of 3 records, with an index entry for every
@@ -48,18 +50,26 @@ func (r *readRig) add(t *testing.T, base int64, batches, size int, txns []byte) 
 	t.Helper()
 	var log, index, times []byte
 	next := base
+	var highest, highestAt int64 // of the records so far
 	for i := range batches {
 		if i%2 == 1 {
 			index = binary.BigEndian.AppendUint32(index, uint32(next-base))
 			index = binary.BigEndian.AppendUint32(index, uint32(len(log)))
-			times = binary.BigEndian.AppendUint64(times, uint64(testTime(next-1)))
-			times = binary.BigEndian.AppendUint32(times, uint32(next-1-base))
+			times = binary.BigEndian.AppendUint64(times, uint64(highest))
+			times = binary.BigEndian.AppendUint32(times, uint32(highestAt-base))
 		}
 		r.at = append(r.at, len(r.log)+len(log))
-		log = append(log, testBatch(t, next, 3, size, testTime(next))...)
+		at := testTime(next)
+		if r.shift != nil {
+			at += r.shift(len(r.at))
+		}
+		log = append(log, testBatch(t, next, 3, size, at)...)
 		next += 3
+		if at+2 > highest {
+			highest, highestAt = at+2, next-1
+		}
 	}
-	maxTimestamp := testTime(next - 1)
+	maxTimestamp := highest
 	next += r.gap
 	id := protocol.NewUUID()
 	enc, err := EncodeSegment(SegmentSource{
@@ -387,6 +397,66 @@ func TestTimeLookup(t *testing.T) {
 	r.meta.rows = r.meta.rows[:2]
 	if at, ok, err := r.MaxTimestamp(ctx, readTopic, 0); err != nil || !ok || at.Offset != 239 {
 		t.Fatalf("max above log start: %+v %v", at, err)
+	}
+}
+
+// TestTimeLookupOutOfOrder: CreateTime rises and falls, within segments and over them;
+// the answer is what a walk over all records says, by two GETs at most.
+func TestTimeLookupOutOfOrder(t *testing.T) {
+	ctx := context.Background()
+	r := newReadRig(t, 0, 0, 0, nil)
+	rnd := rand.New(rand.NewPCG(3, 5))
+	r.shift = func(int) int64 { return rnd.Int64N(200) - 100 }
+	for s := range int64(4) {
+		r.add(t, s*300, 100, 5000, nil)
+	}
+	var all []commitlog.TimestampOffset
+	for i, at := range r.at {
+		for it := record.Batch(r.log[at:append(r.at, len(r.log))[i+1]]).Records(); it.Next(); {
+			x := it.Record()
+			all = append(all, commitlog.TimestampOffset{Timestamp: x.Timestamp, Offset: x.Offset})
+		}
+	}
+	for range 60 {
+		start := rnd.Int64N(1200)
+		ts := testTime(rnd.Int64N(1400) - 100)
+		want := int64(-1)
+		best := all[start]
+		for _, x := range all[start:] {
+			if want < 0 && x.Timestamp >= ts {
+				want = x.Offset
+			}
+			if x.Timestamp > best.Timestamp {
+				best = x
+			}
+		}
+		// Nothing is remembered from one search to the next.
+		r.mem, r.indexes = newMemory(0, time.Now), newIndexCache()
+		r.meta.state.LogStart = start
+		gets := r.store.Calls(objstore.VerbGet)
+		at, ok, err := r.OffsetForTimestamp(ctx, readTopic, 0, ts)
+		if err != nil || ok != (want >= 0) || ok && at.Offset != want {
+			t.Fatalf("from %d at %d: %+v %v %v, want %d", start, ts, at, ok, err, want)
+		}
+		if n := r.store.Calls(objstore.VerbGet) - gets; start%300 == 0 && n > 2 {
+			t.Fatalf("%d GETs", n)
+		}
+		if at, ok, err = r.MaxTimestamp(ctx, readTopic, 0); err != nil || !ok || at.Offset != best.Offset {
+			t.Fatalf("highest from %d: %+v %v, want %+v", start, at, err, best)
+		}
+	}
+}
+
+// TestTimeLookupGets: an index and one range are enough, wherever in a segment.
+func TestTimeLookupGets(t *testing.T) {
+	r := newReadRig(t, 2, 300, 20_000, nil)
+	for off := int64(0); off < r.meta.state.End; off += 97 {
+		r.mem, r.indexes = newMemory(0, time.Now), newIndexCache()
+		gets := r.store.Calls(objstore.VerbGet)
+		at, ok, err := r.OffsetForTimestamp(context.Background(), readTopic, 0, testTime(off))
+		if n := r.store.Calls(objstore.VerbGet) - gets; err != nil || !ok || at.Offset != off || n > 2 {
+			t.Fatalf("offset %d: %+v %v, %d GETs", off, at, err, n)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"sort"
 
 	"google.golang.org/protobuf/proto"
 
@@ -164,6 +165,24 @@ func (x *SegmentIndex) positionOfTime(ts int64) int64 {
 		return int64(binary.BigEndian.Uint64(e)) < ts
 	}, func(e []byte) int64 { return x.Footer.Base + int64(int32(binary.BigEndian.Uint32(e[8:]))) })
 	return x.position(off)
+}
+
+// endOfTime returns a position before which a record at or after ts ends, if one is
+// there: the first entry whose timestamp is not below ts says up to which offset, the
+// offset index where the batch of that offset ends at the latest.
+func (x *SegmentIndex) endOfTime(ts int64) int64 {
+	n := len(x.TimeIndex) / 12
+	i := sort.Search(n, func(i int) bool { return int64(binary.BigEndian.Uint64(x.TimeIndex[i*12:])) >= ts })
+	if i == n {
+		return max(x.Footer.LogBytes-1, 0)
+	}
+	off := binary.BigEndian.Uint32(x.TimeIndex[i*12+8:])
+	n = len(x.OffsetIndex) / 8
+	i = sort.Search(n, func(i int) bool { return binary.BigEndian.Uint32(x.OffsetIndex[i*8:]) > off })
+	if i == n {
+		return max(x.Footer.LogBytes-1, 0)
+	}
+	return int64(binary.BigEndian.Uint32(x.OffsetIndex[i*8+4:]))
 }
 
 // lookup finds the last entry for which below holds and returns its value, 0
