@@ -41,6 +41,7 @@ type Conn struct {
 	trustedBytes int       // largest frame that arrived whole, capped; owned by the reader
 	frames       int       // that were read, up to helloFrames; owned by the reader
 	held         int       // replies that leave with a later one; owned by the reader
+	here         int64     // bytes of the next frame, at least, that were there when one was held; owned by the reader
 	idleUntil    time.Time // the deadline of reads, if it is that of an idle peer; owned by the reader
 
 	writeDeadline time.Time // owned by whoever holds the right to write
@@ -113,27 +114,47 @@ func (c *Conn) readLoop() error {
 // the next one can be had at once.
 func (c *Conn) dispatch(r *request) {
 	c.srv.n.requests.Add(1)
+	size := 4 + int64(len(r.frame))
 	c.callHandler(r)
 	ready, plain := r.leave()
 	switch {
-	case ready && plain && c.nextIsHere(r.key):
+	case ready && plain && c.nextIsHere(r.key, size):
 		c.held++
 	case ready || c.held > 0:
-		c.held = 0
-		c.pump(true)
+		c.release()
 	}
 }
 
-// nextIsHere reports whether the next request was read whole together with this
-// one and both are Produce, so that it is dispatched without waiting for anything
-// on the wire: then both replies leave in one write.
-func (c *Conn) nextIsHere(key int16) bool {
-	if key != protocol.KeyProduce || c.held >= maxHeldReplies || c.br.Buffered() < 4+2 {
+// release sends what is held.
+func (c *Conn) release() {
+	c.held = 0
+	c.pump(true)
+}
+
+// nextIsHere reports whether the next request is there whole and is a Produce like this one of size bytes, so that it is
+// dispatched without waiting for anything on the wire: then both replies leave in one write. Of large requests that is a
+// guess, that the next is as large; what it is worth shows when the frame's head is read.
+func (c *Conn) nextIsHere(key int16, size int64) bool {
+	if key != protocol.KeyProduce || c.held >= maxHeldReplies {
 		return false
 	}
-	head, _ := c.br.Peek(4 + 2) // cannot fail: these bytes are buffered
-	size, next := int64(int32(binary.BigEndian.Uint32(head))), int16(binary.BigEndian.Uint16(head[4:]))
-	return next == protocol.KeyProduce && size >= minFrameBytes && 4+size <= int64(c.br.Buffered())
+	c.here = int64(c.br.Buffered())
+	if c.here >= 4+2 {
+		head, _ := c.br.Peek(4 + 2) // cannot fail: these bytes are buffered
+		next := int64(int32(binary.BigEndian.Uint32(head)))
+		if int16(binary.BigEndian.Uint16(head[4:])) != protocol.KeyProduce || next < minFrameBytes {
+			return false
+		}
+		if 4+next <= c.here {
+			return true
+		}
+		size = 4 + next
+	}
+	if size < minHeldLargeBytes || c.held >= maxHeldLargeReplies {
+		return false
+	}
+	c.here += c.unread()
+	return c.here >= size
 }
 
 func (c *Conn) callHandler(r *request) {
@@ -156,9 +177,8 @@ func (c *Conn) awaitRoom() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.held > 0 && c.fullLocked() {
-		c.held = 0
 		c.mu.Unlock()
-		c.pump(true)
+		c.release()
 		c.mu.Lock()
 	}
 	for {
@@ -299,6 +319,9 @@ func (c *Conn) readFrame() (*request, error) {
 		return nil, err
 	}
 	r := &request{c: c, key: int16(binary.BigEndian.Uint16(head[4:]))}
+	if c.held > 0 && (r.key != protocol.KeyProduce || 4+size > c.here) {
+		c.release()
+	}
 	_, _ = c.br.Discard(4) // cannot fail: these bytes are buffered
 	if err := c.readBody(r, int(size)); err != nil {
 		r.dropFrame()
@@ -387,10 +410,17 @@ func (c *Conn) readBody(r *request, size int) error {
 
 // reserve charges n bytes of r's frame to the broker's budget.
 func (c *Conn) reserve(r *request, n int, exempt bool) error {
-	switch {
-	case exempt:
+	if exempt {
 		c.srv.budget.force(&r.charge, int64(n))
-	case !c.srv.budget.grow(&r.charge, int64(n), c.drain.Done()):
+		return nil
+	}
+	if _, ok := c.srv.budget.take(&r.charge, int64(n)); ok {
+		return nil
+	}
+	if c.held > 0 {
+		c.release() // there may be a wait
+	}
+	if !c.srv.budget.grow(&r.charge, int64(n), c.drain.Done()) {
 		return errDraining
 	}
 	return nil

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"varve/protocol"
 )
 
 // TestRepliesLeaveTogether: requests that arrive together are answered in one write.
@@ -96,5 +98,48 @@ func TestMuteIsNotHeld(t *testing.T) {
 	c.recv()
 	if took := time.Since(began); took < muteFor {
 		t.Fatalf("not muted: %v", took)
+	}
+}
+
+// TestLargeRepliesLeaveTogether: of large requests that wait in the socket two replies at most are held for a third, and
+// none for a request that is not whole, of another kind, or refused.
+func TestLargeRepliesLeaveTogether(t *testing.T) {
+	body := make([]byte, 4*minHeldLargeBytes)
+	for name, after := range map[string][]byte{
+		"nothing":         nil,
+		"a larger one":    requestFrame(produce, 9, make([]byte, 16*minHeldLargeBytes))[:8*minHeldLargeBytes],
+		"a fetch":         append(requestFrame(fetch, 9, body), make([]byte, len(body))...),
+		"a refused frame": append(binary.BigEndian.AppendUint32(nil, 1<<31), make([]byte, 2*len(body))...),
+	} {
+		t.Run(name, func(t *testing.T) {
+			began, goOn := make(chan struct{}), make(chan struct{})
+			s := start(t, Options{Handler: handlerFunc(func(_ context.Context, c *Conn, frame []byte, done func(Reply)) {
+				c.Known()
+				if corrOf(frame) == 0 {
+					close(began)
+					<-goOn
+				}
+				if keyOf(frame) == fetch {
+					<-c.Drain().Done() // it is never answered before that
+				}
+				done(Reply{Spans: []protocol.Span{protocol.MemSpan(frameOf(frame[4:8]))}})
+			})})
+			c := s.dial()
+			c.send(requestFrame(produce, 0, body))
+			<-began
+			const n = 12
+			for i := range int32(n) {
+				c.send(requestFrame(produce, 1+i, body))
+			}
+			c.send(after)
+			time.Sleep(20 * time.Millisecond) // all of it is in the socket
+			close(goOn)
+			for want := range uint32(1 + n) {
+				if got := binary.BigEndian.Uint32(c.recv()); got != want {
+					t.Fatalf("reply %d in place %d", got, want)
+				}
+			}
+			c.Close()
+		})
 	}
 }

@@ -17,3 +17,16 @@ func (c *Conn) keepNear() {
 		}
 	})
 }
+
+// unread is how many bytes of the peer's have arrived and were not read.
+func (c *Conn) unread() (n int64) {
+	if c.raw == nil {
+		return 0
+	}
+	_ = c.raw.Control(func(fd uintptr) {
+		if got, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ); err == nil {
+			n = int64(got)
+		}
+	})
+	return n
+}

@@ -78,6 +78,8 @@ const (
 	coalesceBytes                = 256 << 10
 	maxCopiedMemoryBytes         = 32 << 10
 	maxHeldReplies               = 32
+	maxHeldLargeReplies          = 2
+	minHeldLargeBytes            = 16 << 10
 	maxMergedReplyBytes          = 2 << 10
 	maxPreadBehindHeaderBytes    = 128 << 10
 	sendfileEdgeBytes            = 64 << 10

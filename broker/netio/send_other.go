@@ -18,3 +18,6 @@ func (c *Conn) keepNear() {}
 
 // readResident cannot be asked here.
 func readResident(protocol.SpanFile, []byte, int64) (all, known bool) { return false, false }
+
+// unread is not asked here.
+func (c *Conn) unread() int64 { return 0 }
