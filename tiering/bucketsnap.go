@@ -97,7 +97,6 @@ type snapWriter struct {
 	buf   []byte
 	n     int
 	table []byte
-	err   error
 }
 
 func newSnapWriter(takenMs int64, put func(part int, last bool, b []byte) error) *snapWriter {
