@@ -15,6 +15,9 @@ import (
 func (m *Manager) leave(ctx context.Context, pt *part) error {
 	epoch, log := pt.LeaderEpoch(), pt.Log()
 	start := max(log.LogStart(), log.LocalStart())
+	if !pt.TierConfig().Left {
+		return nil // it came back: the local start may have moved with what went up since
+	}
 	st, err := m.o.Meta.Tier(pt.key.topic, pt.key.partition)
 	if err != nil {
 		return err

@@ -310,3 +310,35 @@ func TestNothingToLeave(t *testing.T) {
 		t.Fatalf("%d requests", calls)
 	}
 }
+
+// flipPart comes back to the tier right after its local start was looked at, and so does its config.
+type flipPart struct {
+	*testPart
+	looks int
+}
+
+func (p *flipPart) TierConfig() TierConfig {
+	cfg := p.testPart.TierConfig()
+	p.looks++
+	cfg.Left = p.looks < 3
+	return cfg
+}
+
+// TestBackWhileLeavingBegins: a local start that rose because the topic is tiered again does not become the log start.
+func TestBackWhileLeavingBegins(t *testing.T) {
+	w := newWorld(t, localConfig(), nil)
+	w.start()
+	defer w.stop()
+	w.append(60, 0)
+	w.settle()
+	if w.part.log.LocalStart() == 0 {
+		t.Fatal("nothing was freed: the test shows nothing")
+	}
+	w.m.Lead(&flipPart{testPart: w.part}) // one look here, one at the begin of its retention
+	if err := w.m.retainPart(w.ctx, w.pt()); err != nil {
+		t.Fatal(err)
+	}
+	if st := w.state(); st.LogStart != 0 || w.part.log.LogStart() != 0 {
+		t.Fatalf("log start %d, %d", st.LogStart, w.part.log.LogStart())
+	}
+}
