@@ -17,6 +17,10 @@
 //	    <offset>.snapshot                      producer state before that offset: snapshot.go
 //	<dir>/<topic>-<partition>.<uuid>-delete    on its way out, or not yet complete
 //
+// Blocks behind the end of a log file that grows may be reserved; they never show
+// in its size, and go when it is sealed or closed, after a crash when the segment is
+// sealed in the next life.
+//
 // Index files are as long as their entries: those of the active segment are in
 // memory but for full blocks, and are written out when it is sealed.
 //
@@ -39,6 +43,9 @@
 //   - A slice that was handed out stays readable, with the same bytes, until it
 //     is released: removal only unlinks names, and a truncation copies a file
 //     that somebody reads instead of cutting it.
+//   - What readers remember of a segment (where batches begin, blocks of indexes)
+//     is true as long as the segment, or its index since the last truncation, is;
+//     a truncation replaces the one and counts up the other.
 //   - Readers take no lock of the writer's. End, LogStart and the like are atomic;
 //     the segment list is replaced, not changed; where a segment ends, in bytes
 //     and offsets, is one word; a truncation makes readers look again.

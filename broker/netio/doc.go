@@ -7,7 +7,11 @@
 // tried without blocking by whoever brings it and, when the socket is full or
 // the reply comes from a file, finished by a writer goroutine that lives only
 // until the queue has nothing ready. Replies to Produce requests that arrived
-// together leave together: one write, and one wake-up of the client, for all.
+// together leave together: one write, and one wake-up of the client, for all;
+// of large requests three at most. A reply is held for the next only while that
+// one is there whole: before anything that could wait for the peer, the budget
+// or other replies, what is held is sent. Replies that come late leave with
+// those behind them that are ready.
 //
 // Invariants:
 //   - Replies leave in the order of their requests. The next frame is handed on
