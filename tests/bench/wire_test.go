@@ -142,17 +142,21 @@ func TestBatchesAreValid(t *testing.T) {
 	}
 }
 
+// TestAccountOfThisProcess works for 20 ms by its own CPU clock, however long that takes on a busy machine.
 func TestAccountOfThisProcess(t *testing.T) {
+	const work = 20 * time.Millisecond
 	used, err := measure(os.Getpid(), func() error {
-		for began := time.Now(); time.Since(began) < 50*time.Millisecond; {
+		from, err := cpuOf(os.Getpid())
+		for now := from; err == nil && now < from+work; {
+			now, err = cpuOf(os.Getpid())
 		}
-		return nil
+		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if used.cpu < 10*time.Millisecond || used.cpu > time.Minute || used.wall < 50*time.Millisecond || used.peak < 1<<20 {
-		t.Errorf("%+v for 50 ms of work", used)
+	if used.cpu < work || used.cpu > 10*time.Second || used.wall <= 0 || used.peak < 1<<20 {
+		t.Errorf("%+v for %v of work", used, work)
 	}
 	if got := statusField([]byte("Name:\tx y\nVmHWM:\t  1234 kB\n"), "VmHWM"); got != 1234 {
 		t.Errorf("VmHWM %d", got)
