@@ -69,6 +69,8 @@ var settings = []string{
 	"varve.tier.upload.max.lag.ms=1000",
 	"varve.tier.upload.deadline.ms=4000",
 	"varve.tier.delete.delay.ms=0",
+	"varve.tier.merge.min.segments=3",
+	"varve.tier.merge.max.bytes=16777216",
 	"varve.tier.journal.interval.ms=200",
 	"varve.tier.cache.bytes=8388608",
 }
