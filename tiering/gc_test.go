@@ -203,6 +203,7 @@ func TestDeleteFaultsOverDrivers(t *testing.T) {
 			}),
 		} {
 			t.Run(driver+"/"+name, func(t *testing.T) {
+				t.Parallel()
 				proxy := s3server.StartProxy(t, srv)
 				store, err := objstore.Open(t.Context(), proxy.Via(srv, url), objstore.OpenOptions{})
 				if err != nil {
