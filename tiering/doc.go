@@ -59,10 +59,31 @@
 // An upload holds the segment's indexes and one chunk, never a part of the log; a merge
 // also a file of its result's size on local disk. At most four segments of a partition
 // are on their way, one merge on a broker. A partition has at most 16 failed attempts that
-// still have to be deleted. A
-// read holds at most 8 MiB unless a single batch is larger, a fill 1 MiB; there are
-// at most 32 fills. An idle partition costs an entry in a map, which one ticker
-// walks.
+// still have to be deleted. An idle partition costs an entry in a map, which one ticker
+// walks. Reads hold what the next section says.
+//
+// # Reads
+//
+// memory.go holds chunks, counted by who holds them, within Options.ReadMemoryBytes for
+// all readers and what is being sent to them; beside it one batch at a time that is larger
+// than 8 MiB, which is copied, and 64 MiB of parsed indexes. fill.go brings runs of chunks
+// by one GET each and hands every chunk out as it arrives; a GET that breaks off is
+// continued by another. There is one fill per chunk, 64 at most, and none belongs to a
+// reader. ahead.go knows readers that go on in order by the offset where they come back;
+// the window ahead of one doubles from 512 KiB to 32 MiB while it has to wait, and is
+// halved when memory is short, or when what was fetched is pushed out before it comes. It
+// reaches into the next segment, whose index is asked for first. Three quarters of the
+// memory are for read-ahead, in equal shares; the last quarter is for whom a client waits,
+// who may also push out what is fetched ahead: so each reader gets on, whatever the others
+// want, and with no cache on disk at all. A client that holds its answers unread holds
+// memory until the connection's stall timeout; others then get less, or wait.
+//
+// cache.go keeps chunks on disk that were fetched twice, or out of order, or left memory
+// unread: one pass over months of history does not go through the disk that producers
+// write to. Its writes are queued, and dropped when the disk is slow.
+//
+// A time, or a transaction, is found in the metastore without walking rows
+// (metastore/groups.go), and in a segment by its index and one range: two GETs.
 //
 // # Non-goals
 //
