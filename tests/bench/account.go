@@ -136,3 +136,12 @@ func (s sample) latencies(prefix string, d []time.Duration) {
 		s[prefix+q.name+" ms"] = quantile(sorted, q.at).Seconds() * 1000
 	}
 }
+
+// round keeps five digits: more is noise, and the files of results are read by people.
+func (s sample) round() {
+	for name, v := range s {
+		if r, err := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 5, 64), 64); err == nil {
+			s[name] = r
+		}
+	}
+}

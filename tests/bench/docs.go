@@ -14,6 +14,8 @@ import (
 )
 
 const (
+	// busyLoad is the load average for each CPU that a run of its own on the machine does not reach.
+	busyLoad  = 3
 	docsBegin = "<!-- bench:begin -->"
 	docsEnd   = "<!-- bench:end -->"
 )
@@ -44,6 +46,17 @@ func writeDocs(r *results) error {
 		}
 	}
 	return os.WriteFile(file, []byte(text), 0o644)
+}
+
+// busiest is the highest load average of a row, and the number of CPUs of its machine.
+func (r *results) busiest() (top float64, cpus int) {
+	for _, x := range r.Rows {
+		var load float64
+		if _, err := fmt.Sscan(x.Load, &load); err == nil && load >= top {
+			top, cpus = load, r.Runs[x.Run].CPUs
+		}
+	}
+	return top, cpus
 }
 
 // splice replaces what stands between the markers.
@@ -83,6 +96,10 @@ func (r *results) markdown(plots map[string]string) string {
 			e.CPUs, e.CPU, e.MemoryMB, e.Kernel, e.Filesystem, e.Varve, e.Go, e.Kafka, e.Java, e.JVM, e.Options)
 	}
 	b.WriteString("\nBoth brokers read `tests/bench/server.properties`.\n")
+	if top, cpus := r.busiest(); top > busyLoad*float64(cpus) {
+		fmt.Fprintf(&b, "\n**Other work shared the machine**: load averages reached %s on %d CPUs, and stand beside each row. Ratios of CPU and of\n"+
+			"throughput bear that; latencies and gaps are then mostly waits for a processor, on all sides.\n", number(top), cpus)
+	}
 	verdicts := r.verdicts()
 	list := func(head string, met bool) {
 		fmt.Fprintf(&b, "\n### %s\n\n| row | figure | is | wanted |\n|---|---|---|---|\n", head)

@@ -40,6 +40,13 @@ func TestDocument(t *testing.T) {
 	if strings.Contains(text, "\nold\n") || strings.Index(text, "**produce/64KiB-batches**") > strings.Index(text, "**stall**") {
 		t.Errorf("old text or the wrong order in\n%s", text)
 	}
+	if strings.Contains(text, "Other work") {
+		t.Error("rows without a load average are called busy")
+	}
+	r.Rows[0].Load, r.Rows[1].Load = "1.5 1 1", "31.5 2 2"
+	if text := r.markdown(nil); !strings.Contains(text, "load averages reached 31.5 on 2 CPUs") {
+		t.Errorf("nothing of a load of 31 in\n%s", text)
+	}
 	if _, err := splice("no markers", ""); err == nil {
 		t.Error("a document without markers was changed")
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"os/exec"
@@ -168,6 +169,7 @@ type environment struct {
 // results are the rows of one or more runs.
 type results struct {
 	path string
+	now  *environment           // of this run
 	Runs map[string]environment `json:"runs"`
 	Rows []*result              `json:"rows"`
 }
@@ -200,7 +202,16 @@ func (r *results) put(ctx context.Context, o options, res *result) error {
 	if raw, err := os.ReadFile("/proc/loadavg"); err == nil {
 		res.Load = strings.Join(strings.Fields(string(raw))[:3], " ")
 	}
-	env := describe(ctx, o)
+	if r.now == nil { // once: the tree may move on while a run lasts
+		env := describe(ctx, o)
+		r.now = &env
+	}
+	for _, samples := range res.Samples {
+		for _, s := range samples {
+			s.round()
+		}
+	}
+	env := *r.now
 	for i := 0; ; i++ {
 		res.Run = fmt.Sprintf("run-%d", i)
 		have, ok := r.Runs[res.Run]
@@ -214,6 +225,9 @@ func (r *results) put(ctx context.Context, o options, res *result) error {
 	} else {
 		r.Rows = append(r.Rows, res)
 	}
+	maps.DeleteFunc(r.Runs, func(name string, _ environment) bool {
+		return !slices.ContainsFunc(r.Rows, func(x *result) bool { return x.Run == name })
+	})
 	if r.path == "" {
 		return nil
 	}

@@ -48,6 +48,14 @@ func TestMedianAndRatio(t *testing.T) {
 	}
 }
 
+func TestRound(t *testing.T) {
+	s := sample{"a": 123456.789, "b": 0.000123456789, "c": 0}
+	s.round()
+	if s["a"] != 123460 || s["b"] != 0.00012346 || s["c"] != 0 {
+		t.Errorf("%v", s)
+	}
+}
+
 func TestVerdict(t *testing.T) {
 	r := result{row: row{}.want("MB/s", "kafka", 2, true).want("CPU", "kafka", 0.5, false).want("CPU", "bare", 2, false).want("RSS", "", 100, false),
 		Name: "x", Sides: []string{"varve", "kafka"},
