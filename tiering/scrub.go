@@ -32,7 +32,9 @@ func (m *Manager) scrub(ctx context.Context) {
 	var passes sync.WaitGroup
 	passes.Go(func() { m.scrubEvery(ctx, VerifyOptions{Level: VerifyList, Repair: true}) })
 	if m.o.ScrubBytesPerSec > 0 {
-		passes.Go(func() { m.scrubEvery(ctx, VerifyOptions{Level: VerifyData, BytesPerSec: m.o.ScrubBytesPerSec, Repair: true}) })
+		passes.Go(func() {
+			m.scrubEvery(ctx, VerifyOptions{Level: VerifyData, BytesPerSec: m.o.ScrubBytesPerSec, Repair: true})
+		})
 	}
 	passes.Wait()
 }
