@@ -11,21 +11,34 @@
 // # Invariants
 //
 //   - A change is visible only after Raft committed it, and Propose returns after this node has applied it.
+//
 //   - Every command carries the versions it was computed from: broker epoch, leader and partition epoch, partition count, config version, next
 //     producer id. A stale command is refused (InvalidUpdateVersion, StaleBrokerEpoch, FencedLeaderEpoch) and leaves no trace.
 //     A command applied twice changes nothing the second time.
+//
 //   - The state machine is deterministic: the proposer stamps times and ids. Bytes that are no command are answered with an InvariantError.
+//
 //   - The state and the applied index are in one Pebble batch. Entries at or below the index are passed over.
+//
 //   - Remote segments (invariant 7): only a FINISHED row is readable. FINISHED needs the row in STARTED, its writer to lead the partition at the
 //     leader epoch of the row, the base to be the tier's end (or the gap to lie wholly below log start), and the leader epochs to
 //     continue the tier's. Only a row in STARTED can be refused; it then is in DELETE_STARTED, the one state that permits a DELETE.
 //     FINISHED segments of a partition never overlap and leave no gap between log start and the tier's end.
+//
 //   - FINISHED rows with readable offsets go only when the topic's own configs say that it left the tier, from the end on. The tier's end falls
 //     with them; the highest there ever was (settled) does not.
+//
 //   - A row that never was FINISHED stays until its upload deadline is past: it is the tombstone that catches a late PUT.
+//
 //   - Every FINISHED, REPLACE, log-start move, topic and config change, producer-id block and DELETE_STARTED is queued for the journal
 //     in the same batch, until JournalClear. The queue is bounded: see DefaultJournalEntries.
+//
 //   - A deleted topic is gone at once; its rows follow to DELETE_STARTED in bounded steps, driven by a tombstone that the leader works off.
+//
+//   - Topics that a restore fills (apply_restore.go) are hidden: their rows stand among the others, their names are taken, and no reader finds
+//     them until RestorePublish shows each one whole, held. Aborting drops their rows without announcing a deletion: the objects are the bucket's.
+//
+//   - Dump emits one consistent state while commands go on; during a restore it emits none.
 //
 // # Crash cases
 //

@@ -210,6 +210,7 @@ func TestPrune(t *testing.T) {
 		t.Fatalf("no prune: %v", err)
 	}
 	w.m.o.Failpoint = nil
+	w.m.deleteLimit = time.Minute
 	w.snapshot()
 	heads, err := listSnapshots(w.ctx, w.store, "p", "cluster")
 	if err != nil || len(heads) < 4 || len(heads) > 6 {

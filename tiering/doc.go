@@ -42,6 +42,14 @@
 // rows behind. A task that does not return is named and freed (dispatch.go). Merges come
 // last, one at a time (merge.go, mergeplan.go).
 //
+// # Snapshots and restores
+//
+//   - 17: a restore (restore.go) claims the old owner object, waits for its delete deadline, reads, and
+//     nothing is deleted before a snapshot of this cluster's own holds what it took in. Restored topics are
+//     held, and their old folder is left alone, until they are released.
+//   - A snapshot (bucketsnap.go) never drops group offsets because a coordinator is absent; no journal
+//     object goes that a kept snapshot needs.
+//
 // # Crash cases
 //
 // failpoint.go lists every step; a test crashes before each and then compares the

@@ -1,6 +1,7 @@
 package tiering
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -253,7 +254,7 @@ func TestRestoreHolds(t *testing.T) {
 	round := func() {
 		t.Helper()
 		err := errors.Join(g.m.retainPart(w.ctx, pt), g.m.journalAll(w.ctx), g.m.collect(w.ctx))
-		if err != nil {
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) { // a batch has 50 ms; the next round does it again
 			t.Fatal(err)
 		}
 		w.clock.advance(time.Hour)
@@ -269,7 +270,7 @@ func TestRestoreHolds(t *testing.T) {
 	if err != nil || len(names) != 1 {
 		t.Fatalf("%v %v", names, err)
 	}
-	for range 5 {
+	for range 10 {
 		round()
 	}
 	if after := rowsOf(t, g.meta, part.id); len(after) > 1 {

@@ -80,6 +80,8 @@ type restoreSource struct {
 	globals []*metapb.JournalRecord
 	parts   map[partKey][]partEntry // of the journal, in order
 	rep     *RestoreReport
+
+	oldestMs int64 // when the oldest snapshot was taken that can be read; 0 = there is none
 }
 
 // partEntry is what one journal entry says of one partition.
@@ -136,6 +138,7 @@ func (s *restoreSource) choose(ctx context.Context) error {
 			s.rep.find("the snapshot at index %d cannot be read: %v", l.index, err)
 			continue
 		}
+		s.oldestMs = h.TakenMs
 		if s.toMs > 0 && h.TakenMs > s.toMs {
 			young++
 			continue
@@ -214,8 +217,15 @@ func (s *restoreSource) readJournal(ctx context.Context) error {
 // takeObject takes the entries of one object that are news; over: the point in time is reached.
 func (s *restoreSource) takeObject(o *JournalObject, through *uint64, key string) (over bool, err error) {
 	if first := o.Entries[0]; o.Chained && o.Prev > *through {
-		if s.toMs > 0 && first.TimeMs > s.toMs {
+		if s.toMs > 0 && first.TimeMs > s.toMs && *through > 0 {
 			return true, nil // it may be that nothing of what is missing is wanted; the snapshot after it says so or not
+		}
+		if *through == 0 {
+			fix := "restore with --salvage what its segments hold"
+			if s.oldestMs > 0 {
+				fix = "restore --to " + timeText(s.oldestMs) + ", or later"
+			}
+			return false, &NoSourceError{fmt.Sprintf("what the bucket has of cluster %s does not reach back so far", s.cluster), fix}
 		}
 		return false, &NoSourceError{
 			fmt.Sprintf("the journal of cluster %s misses what lies between the indexes %d and %d (before %s)", s.cluster, *through, first.Index, key),

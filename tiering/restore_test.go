@@ -49,7 +49,7 @@ func newSource(t *testing.T) (*world, *fakeGroups) {
 	groups := &fakeGroups{parts: map[int32][]*metapb.GroupOffset{0: {groupAt("a", 5)}, 1: {groupAt("b", 1<<40)}}, away: map[int32]bool{}}
 	w := newWorld(t, keepAll(), nil)
 	w.store = objstore.NewFaulty(objstore.NewMem(w.clock.Now), 1)
-	w.opts.Store, w.opts.State, w.opts.Groups, w.opts.DeleteDeadlineMs = w.store, w.meta, groups, 1
+	w.opts.Store, w.opts.State, w.opts.Groups, w.opts.DeleteDeadlineMs = w.store, w.meta, groups, 50
 	w.start()
 	t.Cleanup(w.stop)
 	return w, groups
@@ -291,6 +291,48 @@ func TestRestoreAgain(t *testing.T) {
 	}
 	second.same()
 	second.listed()
+}
+
+// TestRestoreFromHalfRestored: a cluster that was lost before its own snapshot held what it had taken in says where to restore from.
+func TestRestoreFromHalfRestored(t *testing.T) {
+	w, _ := newSource(t)
+	w.settled(30)
+	w.snapshot()
+	first := newTarget(t, w, "new")
+	first.restore(RestoreRequest{})
+	if err := first.m.journalAll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	heads, err := listSnapshots(w.ctx, w.store, "p", "new")
+	if err != nil || len(heads) != 1 {
+		t.Fatalf("%v %v", heads, err)
+	}
+	w.remove(snapKey("p", "new", heads[0].index))
+	second := newTarget(t, w, "newer")
+	second.begin(RestoreRequest{Source: "new"})
+	var none *NoSourceError
+	if err := second.m.restoreAll(t.Context()); !errors.As(err, &none) || !strings.Contains(none.Fix, "--cluster cluster") {
+		t.Fatalf("%v", err)
+	}
+}
+
+// TestRestoreTooFarBack: before the oldest snapshot and journal there are.
+func TestRestoreTooFarBack(t *testing.T) {
+	w, _ := newSource(t)
+	w.opts.DeleteDelayMs = 1000
+	w.stop()
+	w.start()
+	long := w.clock.Now()
+	for range 3 {
+		w.clock.advance(time.Hour)
+		w.settled(10)
+		w.snapshot()
+	}
+	_, err := DryRunRestore(w.ctx, w.store, "p", RestoreRequest{ToMs: long.UnixMilli()}, w.clock.Now().UnixMilli())
+	var none *NoSourceError
+	if !errors.As(err, &none) || !strings.Contains(none.Fix, "or later") {
+		t.Fatalf("%v", err)
+	}
 }
 
 // TestRestoreTwoDeletes: to a point between two deletes. What went before stays gone, what went after comes back with its objects.

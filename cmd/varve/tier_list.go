@@ -34,7 +34,7 @@ type listedObject struct {
 	Key          string `json:"key"`
 	Bytes        int64  `json:"bytes"`
 	Modified     string `json:"modified,omitempty"`
-	Kind         string `json:"kind"` // segment, journal, owner or other
+	Kind         string `json:"kind"` // segment, journal, snapshot, report, owner or other
 	Cluster      string `json:"cluster,omitempty"`
 	TopicID      string `json:"topicId,omitempty"`
 	Partition    *int32 `json:"partition,omitempty"`
@@ -202,6 +202,10 @@ func decodeKey(o objstore.ObjectInfo) listedObject {
 		row.Kind = "journal"
 	case strings.Contains(o.Key, "/meta/snapshot/"):
 		row.Kind = "snapshot"
+	case strings.Contains(o.Key, "/meta/snapshot/"):
+		row.Kind = "snapshot"
+	case strings.Contains(o.Key, "/meta/restore/"):
+		row.Kind = "report"
 	case strings.HasSuffix(o.Key, "/owner"):
 		row.Kind = "owner"
 	}
