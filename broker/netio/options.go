@@ -82,7 +82,7 @@ const (
 	minHeldLargeBytes            = 16 << 10
 	maxMergedReplyBytes          = 2 << 10
 	maxPreadBehindHeaderBytes    = 128 << 10
-	sendfileEdgeBytes            = 64 << 10
+	sendfileEdgeBytes            = 16 << 10
 	nearRTTMicros                = 500
 	nearSendBufferBytes          = 256 << 10
 	maxSendfileBytes             = 1 << 20
