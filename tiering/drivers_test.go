@@ -56,7 +56,7 @@ func driverWorld(t *testing.T, srv *s3server.Server, url string) (*world, *s3ser
 	proxy := s3server.StartProxy(t, srv)
 	store, err := objstore.Open(t.Context(), proxy.Via(srv, url), objstore.OpenOptions{
 		Retry:     objstore.RetryPolicy{MaxAttempts: 2, BaseBackoff: time.Millisecond},
-		Deadlines: objstore.Deadlines{Put: 150 * time.Millisecond, Get: 150 * time.Millisecond},
+		Deadlines: objstore.Deadlines{Put: 500 * time.Millisecond, Get: 500 * time.Millisecond},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -166,8 +166,14 @@ func TestMergeFaultsOverDrivers(t *testing.T) {
 						_ = w.merge()
 					}
 					proxy.Set(s3server.Weather{})
-					if err := w.merge(); first == nil || err != nil || len(w.rows()) != 1 {
-						t.Errorf("%d segments; at first %v, at last %v", len(w.rows()), first, err)
+					var last error
+					for range 8 { // a loaded machine's server is slow, too
+						if last = w.merge(); last == nil {
+							break
+						}
+					}
+					if first == nil || last != nil || len(w.rows()) != 1 {
+						t.Errorf("%d segments; at first %v, at last %v", len(w.rows()), first, last)
 					}
 					w.settle()
 					w.checkThrough(other)

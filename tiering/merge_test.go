@@ -295,7 +295,12 @@ func TestMergeFaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newMergeWorld(t, 40_000, func(o *Options) { o.UploadDeadlineMs = 200 })
+			hangs := f.Kind == objstore.FaultHang
+			w := newMergeWorld(t, 40_000, func(o *Options) {
+				if hangs {
+					o.UploadDeadlineMs = 1000
+				}
+			})
 			w.start()
 			defer w.stop()
 			w.trickle(20)
@@ -304,10 +309,12 @@ func TestMergeFaults(t *testing.T) {
 			}
 			w.m.indexes = newIndexCache()
 			w.store.Add(f)
-			ctx, cancel := context.WithTimeout(w.ctx, 500*time.Millisecond)
-			defer cancel()
 			was := w.ctx
-			w.ctx = ctx
+			if hangs {
+				var cancel context.CancelFunc
+				w.ctx, cancel = context.WithTimeout(w.ctx, 2*time.Second)
+				defer cancel()
+			}
 			err := w.merge()
 			w.ctx = was
 			if err == nil || w.rec.Count("tier_merge_failed") != 1 || len(w.rows()) != 20 {

@@ -184,12 +184,36 @@ func (m *Manager) retire(ctx context.Context, pt *part) error {
 	if done {
 		return nil
 	}
-	rows, err := m.o.Meta.PendingOf(pt.key.topic, pt.key.partition)
+	abandoned, err := m.retireOnce(ctx, pt, merging)
+	for range maxRetires {
+		// One of them was FINISHED between the reading and the writing, by a task of ours that has not ended yet.
+		if protocol.CodeOf(err) != protocol.InvalidRequest {
+			break
+		}
+		abandoned, err = m.retireOnce(ctx, pt, merging)
+	}
 	if err != nil {
 		return err
 	}
+	if abandoned >= maxAbandoned {
+		return fmt.Errorf("tiering: %d failed uploads still have to be deleted, there are no new ones until then", abandoned)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	pt.swept = doubts // a doubt that came meanwhile stays
+	return nil
+}
+
+// maxRetires is how often retire looks again.
+const maxRetires = 3
+
+// retireOnce returns how many failed attempts of the partition have to be deleted.
+func (m *Manager) retireOnce(ctx context.Context, pt *part, merging protocol.UUID) (abandoned int, err error) {
+	rows, err := m.o.Meta.PendingOf(pt.key.topic, pt.key.partition)
+	if err != nil {
+		return 0, err
+	}
 	var ids []protocol.UUID
-	abandoned := 0
 	for _, r := range rows {
 		switch {
 		case r.State == metastore.SegStarted && r.ID != merging:
@@ -200,19 +224,13 @@ func (m *Manager) retire(ctx context.Context, pt *part) error {
 	}
 	for batch := range slices.Chunk(ids, metastore.MaxSegmentIDs) {
 		if err := m.fail(fpUploadRetire); err != nil {
-			return err
+			return 0, err
 		}
 		if err := m.segmentsDelete(ctx, pt, pt.LeaderEpoch(), batch); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	if n := abandoned + len(ids); n >= maxAbandoned {
-		return fmt.Errorf("tiering: %d failed uploads still have to be deleted, there are no new ones until then", n)
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	pt.swept = doubts // a doubt that came meanwhile stays
-	return nil
+	return abandoned + len(ids), nil
 }
 
 func (m *Manager) segmentsDelete(ctx context.Context, pt *part, epoch int32, ids []protocol.UUID) error {
