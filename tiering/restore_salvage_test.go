@@ -135,50 +135,45 @@ func TestPickCluster(t *testing.T) {
 	}
 }
 
-// BenchmarkRestore takes in one partition of 100,000 segments, the metadata of which a snapshot holds.
-func BenchmarkRestore(b *testing.B) {
-	const rows = 100_000
+const benchRows = 100_000
+
+// benchSource is a bucket with the snapshot of a cluster that has one partition of benchRows segments.
+func benchSource(b *testing.B, id protocol.UUID) objstore.Store {
 	store := objstore.NewMem(nil)
-	id := protocol.UUID{1}
-	var snap [][]byte
-	w := newSnapWriter(1, func(_ int, _ bool, o []byte) error { snap = append(snap, o); return nil })
-	add := func(r *metapb.SnapshotRecord) {
-		if err := w.add(r); err != nil {
+	put := func(key string, body []byte) {
+		if _, err := store.Put(b.Context(), key, objstore.BytesBody(body), objstore.PutOptions{}); err != nil {
 			b.Fatal(err)
 		}
 	}
-	add(&metapb.SnapshotRecord{Body: &metapb.SnapshotRecord_Cluster{Cluster: &metapb.SnapshotCluster{ClusterId: "old", Index: 5}}})
-	add(&metapb.SnapshotRecord{Body: &metapb.SnapshotRecord_Locations{Locations: &metapb.SnapshotLocations{Locations: []string{"mem:"}}}})
-	add(&metapb.SnapshotRecord{Body: &metapb.SnapshotRecord_Topic{Topic: &metapb.SnapshotTopic{TopicId: id[:], Name: "t", LeaderEpochs: []int32{1}, Replication: 1}}})
-	add(&metapb.SnapshotRecord{Body: &metapb.SnapshotRecord_Partition{Partition: &metapb.SnapshotPartition{TopicId: id[:], Tier: (&metastore.TierState{End: 10 * rows}).Row()}}})
+	records := []*metapb.SnapshotRecord{
+		{Body: &metapb.SnapshotRecord_Cluster{Cluster: &metapb.SnapshotCluster{ClusterId: "old", Index: 5}}},
+		{Body: &metapb.SnapshotRecord_Locations{Locations: &metapb.SnapshotLocations{Locations: []string{"mem:"}}}},
+		{Body: &metapb.SnapshotRecord_Topic{Topic: &metapb.SnapshotTopic{TopicId: id[:], Name: "t", LeaderEpochs: []int32{1}, Replication: 1}}},
+		{Body: &metapb.SnapshotRecord_Partition{Partition: &metapb.SnapshotPartition{TopicId: id[:], Tier: (&metastore.TierState{End: 10 * benchRows}).Row()}}},
+	}
 	var packed []byte
-	for i := range int64(rows) {
+	for i := range int64(benchRows) {
 		s := metastore.RemoteSegment{ID: protocol.NewUUID(), TopicID: id, Base: 10 * i, Next: 10*i + 10, State: metastore.SegFinished, ObjectBytes: 1, LogBytes: 1}
 		packed = metastore.PackSegments(packed, &s, func(string) uint32 { return 0 })
-		if _, err := store.Put(b.Context(), segmentKeyIn("p", "old", &s), objstore.BytesBody([]byte("x")), objstore.PutOptions{}); err != nil {
-			b.Fatal(err)
-		}
+		put(segmentKeyIn("p", "old", &s), []byte("x"))
 		if i%1000 == 999 {
-			add(&metapb.SnapshotRecord{Body: &metapb.SnapshotRecord_Segments{Segments: &metapb.SnapshotSegments{TopicId: id[:], Rows: packed}}})
+			records = append(records, &metapb.SnapshotRecord{Body: &metapb.SnapshotRecord_Segments{Segments: &metapb.SnapshotSegments{TopicId: id[:], Rows: packed}}})
 			packed = nil
 		}
 	}
-	if err := w.close(); err != nil {
-		b.Fatal(err)
+	objects := encodeSnapshot(b, records)
+	for i, o := range objects[:len(objects)-1] {
+		put(snapPartKey("p", "old", 5, protocol.UUID{1, 2, 3}, i), o)
 	}
-	for i, o := range snap {
-		key := snapPartKey("p", "old", 5, w.head.ID, i)
-		if i == len(snap)-1 {
-			key = snapKey("p", "old", 5)
-		}
-		if _, err := store.Put(b.Context(), key, objstore.BytesBody(o), objstore.PutOptions{}); err != nil {
-			b.Fatal(err)
-		}
-	}
-	owner := `{"version":1,"cluster_id":"old","epoch":1,"delete_deadline_ms":1}` // else each round waits for a minute
-	if _, err := store.Put(b.Context(), ownerKey("p", "old"), objstore.BytesBody([]byte(owner)), objstore.PutOptions{}); err != nil {
-		b.Fatal(err)
-	}
+	put(snapKey("p", "old", 5), objects[len(objects)-1])
+	put(ownerKey("p", "old"), []byte(`{"version":1,"cluster_id":"old","epoch":1,"delete_deadline_ms":1}`)) // else each round waits for a minute
+	return store
+}
+
+// BenchmarkRestore takes in one partition of 100,000 segments.
+func BenchmarkRestore(b *testing.B) {
+	id := protocol.UUID{1}
+	store := benchSource(b, id)
 	for b.Loop() {
 		b.StopTimer()
 		meta, err := metastore.Open(b.Context(), metastore.Options{Dir: b.TempDir(), NodeID: 1, ClusterID: protocol.NewUUID().String()})
@@ -201,11 +196,11 @@ func BenchmarkRestore(b *testing.B) {
 			b.Fatal(err)
 		}
 		b.StopTimer()
-		if st, err := meta.Tier(id, 0); err != nil || st.Count != rows {
+		if st, err := meta.Tier(id, 0); err != nil || st.Count != benchRows {
 			b.Fatalf("%+v: %v", st, err)
 		}
 		_ = meta.Close(b.Context())
 		b.StartTimer()
 	}
-	b.ReportMetric(float64(rows)*float64(b.N)/b.Elapsed().Seconds(), "rows/s")
+	b.ReportMetric(benchRows*float64(b.N)/b.Elapsed().Seconds(), "rows/s")
 }
