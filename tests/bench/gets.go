@@ -12,6 +12,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -60,7 +61,8 @@ func (t *tiered) bareLane(ctx context.Context, side string, w s3server.Weather) 
 		return nil, err
 	}
 	total := int64(t.batches) * int64(len(t.batch))
-	return &lane{close: s.kill, round: func(context.Context) (sample, error) {
+	until := func(done *atomic.Bool, moved *atomic.Int64) error { return untilRequest(s.addr, 64<<20, done, moved) }
+	return &lane{close: s.kill, until: until, round: func(context.Context) (sample, error) {
 		t.proxy.Set(w)
 		c, err := dial(s.addr)
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"varve/protocol/record"
@@ -26,7 +27,8 @@ type row struct {
 type lane struct {
 	round func(ctx context.Context) (sample, error)
 	close func()
-	cold  bool // the first round counts: a side that starts afresh in each round is not warmed up
+	until func(done *atomic.Bool, moved *atomic.Int64) error // does what a round does, beside another lane; may be nil
+	cold  bool                                               // the first round counts: a side that starts afresh in each round is not warmed up
 }
 
 // sample is what one round gave, by figure.
@@ -112,7 +114,7 @@ func rows() []row {
 		pacedRow("latency/500-per-s", "500 requests a second", load{shape: shape16K, partitions: 16, producers: 4, acks: -1}, fixed(500)),
 	}
 	all = append(all, standingRows()...)
-	all = append(all, coldRows()...)
+	all = append(append(all, coldRows()...), besideRow())
 	return append(all,
 		clientRow("clients/producer-perf", "Kafka's producer-perf, 1 KiB records, acks=all, its defaults", []string{"MB/s", cpuPerGB, "p50 ms", "p99 ms", peakRSS}, true, producerPerf),
 		clientRow("clients/consumer-perf", "Kafka's consumer-perf, 1 KiB records, its defaults", []string{"MB/s", cpuPerGB, peakRSS}, false, consumerPerf),
