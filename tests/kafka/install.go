@@ -48,7 +48,7 @@ func Maven(ctx context.Context, name, pom string) error {
 			return err
 		}
 		cmd := exec.CommandContext(ctx, "mvn", "-q", "-B", "-f", pom, "-Dmaven.repo.local="+Cache("m2"),
-			"dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory="+lib)
+			"org.apache.maven.plugins:maven-dependency-plugin:2.8:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory="+lib)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("mvn: %w\n%s", err, out)
 		}

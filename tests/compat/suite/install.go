@@ -130,7 +130,8 @@ func npmInstall(ctx context.Context, dir, pins string, more ...string) error {
 	if err := os.WriteFile(filepath.Join(dir, "package.json"), text, 0o644); err != nil {
 		return err
 	}
-	return command(ctx, dir, "npm", append([]string{"install", "--no-audit", "--no-fund", "--loglevel=error"}, more...)...)
+	return command(ctx, dir, "npm", append([]string{"install", "--no-audit", "--no-fund", "--loglevel=error",
+		"--fetch-retries=2", "--fetch-retry-maxtimeout=10000", "--fetch-timeout=120000"}, more...)...)
 }
 
 func installKcat(ctx context.Context) error {

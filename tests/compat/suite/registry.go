@@ -24,7 +24,8 @@ const (
 )
 
 const (
-	installTimeMax = 10 * time.Minute
+	installTimeMax = 5 * time.Minute
+	buildTimeMax   = 20 * time.Minute // for slow clients, whose native parts are built
 	downTimeMax    = 20 * time.Second // for what comes from a registry that was just not reached
 )
 
@@ -69,15 +70,22 @@ func install(ctx context.Context, chosen []Client, unreachableOK bool) (here, mi
 	)
 	for registry, all := range by {
 		wg.Go(func() {
-			limit := installTimeMax
+			down := false
 			for _, cl := range all {
+				limit := installTimeMax
+				switch {
+				case down:
+					limit = downTimeMax
+				case cl.Slow:
+					limit = buildTimeMax
+				}
 				failed := installOne(ctx, cl, limit)
 				mu.Lock()
 				switch {
 				case failed == nil:
 				case unreachableOK && registry != registryDebian && registry != registryGo && ctx.Err() == nil && unreachable(failed):
 					fmt.Fprintf(os.Stderr, "%s is not installed, %s was not reached: %v\n", cl.Name, registry, failed)
-					lost, limit = append(lost, cl.Name), downTimeMax
+					lost, down = append(lost, cl.Name), true
 				default:
 					err = errors.Join(err, fmt.Errorf("%s: %w", cl.Name, failed))
 				}
