@@ -155,7 +155,11 @@ func (b *bench) reset() {
 	for _, s := range b.brokers {
 		_ = os.RemoveAll(s.data)
 	}
-	b.brokers, b.loaded = map[string]*server{}, map[string]*hotLog{}
+	if b.cold != nil {
+		_ = os.RemoveAll(b.cold.data)
+		_ = os.RemoveAll(filepath.Join(b.data, "s3"))
+	}
+	b.brokers, b.loaded, b.cold = map[string]*server{}, map[string]*hotLog{}, nil
 }
 
 func (b *bench) close() {
