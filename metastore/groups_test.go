@@ -14,12 +14,11 @@ import (
 
 // rowsRig writes FINISHED rows past Raft, which would take minutes for as many as there are here.
 type rowsRig struct {
-	t     testing.TB
-	s     *Store
-	rnd   *rand.Rand
-	rows  []RemoteSegment // as they must be
-	next  int
-	batch *pebble.Batch
+	t    testing.TB
+	s    *Store
+	rnd  *rand.Rand
+	rows []RemoteSegment // as they must be
+	next int
 }
 
 func newRowsRig(t testing.TB, partitions int) *rowsRig {

@@ -58,8 +58,9 @@ func TestReadFaultMatrix(t *testing.T) {
 					r := newReadRig(t, 3, 40, 12_000, func(o *Options) {
 						o.CacheDir, o.CacheBytes, o.IndexCacheBytes = t.TempDir(), cacheBytes, cacheBytes
 					})
-					f.Verb, f.Skip = objstore.VerbGet, skip*2
-					r.store.Add(f)
+					r.store.Add(objstore.Fault{
+						Kind: f.Kind, Verb: objstore.VerbGet, Skip: skip * 2, Times: f.Times, Percent: f.Percent, Err: f.Err, Delay: f.Delay,
+					})
 					r.o.Store = objstore.WithDeadline(r.store, objstore.Deadlines{Get: 50 * time.Millisecond})
 					got, errs := r.consume(t, 0, 20*time.Millisecond)
 					if !bytes.Equal(got, r.log) {
