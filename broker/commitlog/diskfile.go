@@ -172,8 +172,17 @@ func (d *diskFile) writeAt(p []byte, off int64) error {
 	return err
 }
 
-// sync makes the bytes written so far durable.
+// sync makes the bytes written so far durable. What is synced may be closed, so the bound of descriptors, which files with
+// unsynced bytes may exceed, is restored here.
 func (d *diskFile) sync() error {
+	err := d.syncPinned()
+	if err == nil {
+		d.cache.shrink(nil)
+	}
+	return err
+}
+
+func (d *diskFile) syncPinned() error {
 	d.mu.Lock()
 	err := d.acquireLocked()
 	writes := d.writes
@@ -202,15 +211,22 @@ func (d *diskFile) Fd() uintptr { return d.f.Fd() }
 // never wait for each other.
 func (c *fileCache) add(d *diskFile) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	d.slot = len(c.ring)
 	c.ring = append(c.ring, d)
+	c.mu.Unlock()
+	c.shrink(d)
+}
+
+// shrink closes files that are above the bound, but not keep, whose lock the caller holds.
+func (c *fileCache) shrink(keep *diskFile) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for tries := 2 * len(c.ring); len(c.ring) > c.maxOpenFiles && tries > 0; tries-- {
 		if c.hand >= len(c.ring) {
 			c.hand = 0
 		}
 		v := c.ring[c.hand]
-		if v == d || !v.mu.TryLock() {
+		if v == keep || !v.mu.TryLock() {
 			c.hand++
 			continue
 		}
