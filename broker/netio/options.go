@@ -83,7 +83,7 @@ const (
 	maxMergedReplyBytes          = 2 << 10
 	maxPreadBehindHeaderBytes    = 128 << 10
 	sendfileEdgeBytes            = 16 << 10
-	nearRTTMicros                = 500
+	nearRTTMicros                = 250
 	nearSendBufferBytes          = 256 << 10
 	maxSendfileBytes             = 1 << 20
 	maxColdReads                 = 32 // at one time
