@@ -131,7 +131,8 @@ func TestSendfile(t *testing.T) {
 	after := moved(t, trace)
 	file, other := after.sendfile-before.sendfile, after.other-before.other
 	t.Logf("sendfile %d bytes, other writes %d bytes", file, other)
-	if file < 64<<20 || float64(file) < 0.99*float64(file+other) {
+	// The first and the last 16 KiB of an answer of 1 MiB leave in the writes beside the sendfile (netio, sendfileEdgeBytes).
+	if file+other < 64<<20 || float64(file) < 0.96*float64(file+other) {
 		t.Fatalf("sendfile moved %d of %d bytes", file, file+other)
 	}
 }
