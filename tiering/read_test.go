@@ -431,7 +431,7 @@ func TestTimeLookupOutOfOrder(t *testing.T) {
 			}
 		}
 		// Nothing is remembered from one search to the next.
-		r.mem, r.indexes = newMemory(0, time.Now), newIndexCache()
+		r.forget()
 		r.meta.state.LogStart = start
 		gets := r.store.Calls(objstore.VerbGet)
 		at, ok, err := r.OffsetForTimestamp(ctx, readTopic, 0, ts)
@@ -451,7 +451,7 @@ func TestTimeLookupOutOfOrder(t *testing.T) {
 func TestTimeLookupGets(t *testing.T) {
 	r := newReadRig(t, 2, 300, 20_000, nil)
 	for off := int64(0); off < r.meta.state.End; off += 97 {
-		r.mem, r.indexes = newMemory(0, time.Now), newIndexCache()
+		r.forget()
 		gets := r.store.Calls(objstore.VerbGet)
 		at, ok, err := r.OffsetForTimestamp(context.Background(), readTopic, 0, testTime(off))
 		if n := r.store.Calls(objstore.VerbGet) - gets; err != nil || !ok || at.Offset != off || n > 2 {

@@ -97,7 +97,7 @@ func TestReadFaultsOverDrivers(t *testing.T) {
 				t.Fatal(err)
 			}
 			srv.Kill()
-			r.mem, r.indexes = newMemory(0, time.Now), newIndexCache()
+			r.forget()
 			if _, err := r.read(half, 100_000, true); !objstore.IsRetryable(err) {
 				t.Fatalf("without a server: %v", err)
 			}
