@@ -147,8 +147,8 @@ func TestAccountOfThisProcess(t *testing.T) {
 	const work = 20 * time.Millisecond
 	used, err := measure(os.Getpid(), func() error {
 		from, err := cpuOf(os.Getpid())
-		for now := from; err == nil && now < from+work; {
-			now, err = cpuOf(os.Getpid())
+		for at := from; err == nil && at < from+work; {
+			at, err = cpuOf(os.Getpid())
 		}
 		return err
 	})

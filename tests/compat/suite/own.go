@@ -12,8 +12,8 @@ import (
 // port where nobody listens.
 var ownPorts = []int{9092, 9094}
 
-// quickStartLogs is the log directory of Kafka's quick-start file.
-const quickStartLogs = "/tmp/kraft-combined-logs"
+// quickStartLogs is the log directory of Kafka's quick-start file, which lies in the folder for temporary files.
+var quickStartLogs = filepath.Join(os.TempDir(), "kraft-combined-logs")
 
 // beside makes the command that runs args beside a broker of its own at localhost:9092: this program once more, in network,
 // process and mount namespaces that end with it, so that fixed ports and folders disturb nobody. With a file, that is the

@@ -10,7 +10,7 @@ import (
 
 // quickStartFile has the keys and values of the file that Kafka's quick start begins with (config/server.properties of
 // Kafka 4; with controller.quorum.voters, config/kraft/server.properties of Kafka 3).
-const quickStartFile = `process.roles=broker,controller
+var quickStartFile = `process.roles=broker,controller
 node.id=1
 QUORUM
 listeners=PLAINTEXT://:9092,CONTROLLER://:9093
