@@ -77,7 +77,7 @@ func (t *tiered) beside(ctx context.Context, l load, other *lane) (sample, error
 		}
 		const step = 256 // batches
 		for at := 0; !done.Load(); at = (at + step) % (t.batches - step) {
-			if _, err := t.readRange(at, at+step); err != nil {
+			if _, err := t.readRange(t.node.Kafka, at, at+step, coldFetchBytes); err != nil {
 				return err
 			}
 			moved.Add(int64(step * len(t.batch)))

@@ -2,16 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"path/filepath"
-	"strconv"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kmsg"
-	"golang.org/x/sync/errgroup"
-
-	"varve/protocol"
 	"varve/tests/node"
 	"varve/tests/s3server"
 )
@@ -34,14 +27,12 @@ const (
 
 // tiered is a log in an S3 server, and the broker that serves it.
 type tiered struct {
-	b       *bench
-	s3      *s3server.Server
-	proxy   *s3server.Proxy
-	data    string
-	batch   []byte
-	records int // in a batch
-	batches int // that are read: all of them in the tier only
-	node    *node.Node
+	b     *bench
+	s3    *s3server.Server
+	proxy *s3server.Proxy
+	data  string
+	node  *node.Node
+	coldLog
 }
 
 // coldRows read what is in the tier only. Each round starts the broker afresh: nothing is cached.
@@ -82,7 +73,7 @@ func (b *bench) tiered(ctx context.Context) (t *tiered, err error) {
 	if b.cold != nil {
 		return b.cold, nil
 	}
-	t = &tiered{b: b, data: filepath.Join(b.data, "cold"), records: shape1K.records}
+	t = &tiered{b: b, data: filepath.Join(b.data, "cold")}
 	b.cold = t // to be closed, whatever comes
 	if t.s3, err = s3server.StartProcess(ctx, s3server.Options{Dir: filepath.Join(b.data, "s3")}); err != nil {
 		return nil, err
@@ -90,67 +81,14 @@ func (b *bench) tiered(ctx context.Context) (t *tiered, err error) {
 	if t.proxy, err = s3server.NewProxy(t.s3.Endpoint); err != nil {
 		return nil, err
 	}
-	if t.batch, err = newBatch(shape1K); err != nil {
+	if t.coldLog, err = newColdLog(b.coldBytes); err != nil {
 		return nil, err
 	}
-	t.batches = int(b.coldBytes) / len(t.batch)
 	if err := t.start(ctx, t.s3.URL); err != nil {
 		return nil, err
 	}
 	defer t.stop()
-	s := &server{side: varve, addr: t.node.Kafka}
-	segment, local, tier := strconv.Itoa(coldSegmentBytes), "1", "true"
-	if b.small {
-		segment = strconv.Itoa(4 << 20)
-	}
-	err = createTopic(ctx, s, coldTopic, 1, map[string]*string{"remote.storage.enable": &tier, "segment.bytes": &segment,
-		"local.retention.bytes": &local, "local.retention.ms": &local})
-	if err != nil {
-		return nil, err
-	}
-	c, err := dial(s.addr)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	size, _ := strconv.Atoi(segment)
-	frames := produceFrames(coldTopic, load{partitions: 1, acks: -1}, t.batch)
-	if _, err := replay(c, frames, t.batches+size/len(t.batch)+1, checkProduced); err != nil {
-		return nil, err
-	}
-	return t, t.settled(ctx)
-}
-
-// settled returns when all that is to be read is in the tier and nowhere else.
-func (t *tiered) settled(ctx context.Context) error {
-	c, err := dial(t.node.Kafka)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	for until := time.Now().Add(settleWait); ; {
-		l := kmsg.NewPtrListOffsetsRequest()
-		l.Version, l.ReplicaID = 8, -1
-		p := kmsg.NewListOffsetsRequestTopicPartition()
-		p.Timestamp, p.CurrentLeaderEpoch = -4, -1 // earliest local
-		l.Topics = []kmsg.ListOffsetsRequestTopic{{Topic: coldTopic, Partitions: []kmsg.ListOffsetsRequestTopicPartition{p}}}
-		resp, err := c.call(l)
-		if err != nil {
-			return err
-		}
-		got := resp.(*kmsg.ListOffsetsResponse).Topics[0].Partitions[0]
-		if got.ErrorCode == 0 && got.Offset >= int64(t.batches*t.records) {
-			return nil
-		}
-		if time.Now().After(until) {
-			return fmt.Errorf("after %v the local log starts at %d, not at %d: %w", settleWait, got.Offset, t.batches*t.records, protocol.ErrorCode(got.ErrorCode))
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
+	return t, t.fill(ctx, &server{side: varve, addr: t.node.Kafka}, b.small)
 }
 
 // weather sets the proxy's and returns the tier's URL: through the proxy only when there is something to shape.
@@ -204,18 +142,7 @@ func (t *tiered) read(readers int) (sample, error) {
 	if err != nil {
 		return nil, err
 	}
-	share := t.batches / readers
-	fetches := make([]int64, readers)
-	used, err := measure(t.node.PID(), func() error {
-		var g errgroup.Group
-		for i := range readers {
-			g.Go(func() (err error) {
-				fetches[i], err = t.readRange(i*share, (i+1)*share)
-				return err
-			})
-		}
-		return g.Wait()
-	})
+	out, err := t.readAll(t.node.Kafka, t.node.PID(), readers, coldFetchBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -223,46 +150,10 @@ func (t *tiered) read(readers int) (sample, error) {
 	if err != nil {
 		return nil, err
 	}
-	var requests int64
-	for _, n := range fetches {
-		requests += n
-	}
-	bytes := int64(share*readers) * int64(len(t.batch))
-	out := used.moved(requests, bytes/int64(len(t.batch))*int64(t.records), bytes)
-	out[getsPerGB] = (after - gets) / (float64(bytes) / 1e9)
+	out[getsPerGB] = (after - gets) / (float64(t.bytes(readers)) / 1e9)
 	memory, err := t.metric("varve_tier_read_memory_bytes")
 	out["memory MB"] = memory / 1e6
 	return out, err
-}
-
-// readRange reads the batches [from, to) in order on one connection and says how many fetches that took.
-func (t *tiered) readRange(from, to int) (fetches int64, err error) {
-	c, err := dial(t.node.Kafka)
-	if err != nil {
-		return 0, err
-	}
-	defer c.Close()
-	for empty := 0; from < to; fetches++ {
-		want := min(coldFetchBytes, (to-from)*len(t.batch))
-		if _, err := c.Write(fetchRequest(coldTopic, []int64{int64(from * t.records)}, want, 500)); err != nil {
-			return fetches, err
-		}
-		got := 0
-		err := c.fetched(func(_ int32, size int) error { got = size; return nil })
-		if err != nil {
-			return fetches, err
-		}
-		if got%len(t.batch) != 0 {
-			return fetches, fmt.Errorf("%d bytes of batches of %d", got, len(t.batch))
-		}
-		if got > 0 {
-			empty = 0
-		} else if empty++; empty > 100 {
-			return fetches, errors.New("a hundred empty answers in a row")
-		}
-		from += got / len(t.batch)
-	}
-	return fetches, nil
 }
 
 func (t *tiered) gets() (float64, error) {
