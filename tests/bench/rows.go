@@ -114,7 +114,7 @@ func rows() []row {
 		pacedRow("latency/500-per-s", "500 requests a second", load{shape: shape16K, partitions: 16, producers: 4, acks: -1}, fixed(500)),
 	}
 	all = append(all, standingRows()...)
-	all = append(append(all, coldRows()...), besideRow())
+	all = append(append(append(all, coldRows()...), coldPeerRows()...), besideRow())
 	return append(all,
 		clientRow("clients/producer-perf", "Kafka's producer-perf, 1 KiB records, acks=all, its defaults", []string{"MB/s", cpuPerGB, "p50 ms", "p99 ms", peakRSS}, true, producerPerf),
 		clientRow("clients/consumer-perf", "Kafka's consumer-perf, 1 KiB records, its defaults", []string{"MB/s", cpuPerGB, peakRSS}, false, consumerPerf),
@@ -154,7 +154,8 @@ type bench struct {
 	loaded  map[string]*hotLog // by side and reading
 	rates   map[string]float64 // of paced rows: requests a second
 	topics  int
-	cold    *tiered // shared by the cold rows
+	cold    *tiered              // shared by the cold rows
+	peers   map[string]*peerTier // by side, shared by the rows of a tier in a folder
 }
 
 // sidesOf is who takes part in a row.

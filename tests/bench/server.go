@@ -159,7 +159,10 @@ func (b *bench) reset() {
 		_ = os.RemoveAll(b.cold.data)
 		_ = os.RemoveAll(filepath.Join(b.data, "s3"))
 	}
-	b.brokers, b.loaded, b.cold = map[string]*server{}, map[string]*hotLog{}, nil
+	for _, t := range b.peers {
+		_ = errors.Join(os.RemoveAll(t.data), os.RemoveAll(t.folder))
+	}
+	b.brokers, b.loaded, b.cold, b.peers = map[string]*server{}, map[string]*hotLog{}, nil, map[string]*peerTier{}
 }
 
 func (b *bench) close() {
@@ -168,6 +171,9 @@ func (b *bench) close() {
 	}
 	if b.cold != nil {
 		b.cold.close()
+	}
+	for _, t := range b.peers {
+		t.stop()
 	}
 }
 

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"varve/tests/kafka"
+)
+
+const (
+	// peerBytesMax is the most that a tier in a folder holds: there are two of them, and both must fit the page cache.
+	peerBytesMax = 2 << 30
+	// peerFetchBytes is a generous max.partition.fetch.bytes; Apache Kafka's default is coldFetchBytes.
+	peerFetchBytes = 8 << 20
+
+	boundPeer = "The copies of each byte out of the page cache and into the socket; Apache Kafka's: the wait for one fetch's bytes before the next is asked for."
+)
+
+// peerTier is a log in a folder and the broker whose tier that is.
+type peerTier struct {
+	coldLog
+	b      *bench
+	side   string
+	data   string
+	folder string // the tier's
+	server *server
+}
+
+// peerReading is how the tier is read.
+type peerReading struct {
+	fetchBytes int
+	readers    int
+	disk       bool // the tier's files are not in the page cache
+}
+
+// coldPeerRows read the same log from a tier in a folder: varve's `dir` store, and the file-based store that Apache Kafka ships.
+//
+// Apache Kafka stays alive from round to round, after one that does not count: it keeps no remote bytes, only indexes, so that a
+// start in each round would cost it its compiled code and nothing else. varve keeps what it read, and starts afresh.
+func coldPeerRows() []row {
+	one := func(name, title string, r peerReading) row {
+		return row{name: "cold/dir-beside-kafka" + name, title: title + "; the tier is a folder, of Apache Kafka its LocalTieredStorage", bound: boundPeer,
+			sides: []string{varve, kafkaSide}, figures: []string{"MB/s", cpuPerGB, peakRSS}, alone: true, start: r.lane}.
+			want("MB/s", kafkaSide, 3, true)
+	}
+	return []row{
+		one("", "one reader, one partition, fetches of 1 MiB", peerReading{fetchBytes: coldFetchBytes, readers: 1}),
+		one("-8MiB", "one reader, one partition, fetches of 8 MiB", peerReading{fetchBytes: peerFetchBytes, readers: 1}),
+		one("-8-readers", "8 readers, each of another place in one partition, fetches of 1 MiB", peerReading{fetchBytes: coldFetchBytes, readers: 8}),
+		one("-disk", "one reader, one partition, fetches of 1 MiB, nothing of the tier in the page cache", peerReading{fetchBytes: coldFetchBytes, readers: 1, disk: true}),
+	}
+}
+
+func (r peerReading) lane(ctx context.Context, b *bench, side string) (*lane, error) {
+	t, err := b.peerTier(ctx, side)
+	if err != nil {
+		return nil, err
+	}
+	return &lane{close: t.stop, round: func(ctx context.Context) (sample, error) {
+		if side != kafkaSide {
+			defer t.stop()
+		}
+		if err := t.up(ctx); err != nil {
+			return nil, err
+		}
+		if err := pageCache(t.folder, !r.disk); err != nil {
+			return nil, err
+		}
+		return t.read(ctx, r)
+	}}, nil
+}
+
+// peerTier is the side's log in a folder, produced and settled by whoever asks first.
+func (b *bench) peerTier(ctx context.Context, side string) (*peerTier, error) {
+	if t := b.peers[side]; t != nil {
+		return t, t.up(ctx)
+	}
+	l, err := newColdLog(min(b.coldBytes, peerBytesMax))
+	if err != nil {
+		return nil, err
+	}
+	t := &peerTier{b: b, side: side, coldLog: l, data: filepath.Join(b.data, "peer-"+side), folder: filepath.Join(b.data, "peer-"+side+"-tier")}
+	b.peers[side] = t // to be closed, whatever comes
+	if err := os.MkdirAll(t.folder, 0o755); err != nil {
+		return nil, err
+	}
+	if side == kafkaSide {
+		if err := kafka.InstallTier(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := t.up(ctx); err != nil {
+		return nil, err
+	}
+	return t, t.fill(ctx, t.server, b.small)
+}
+
+// up starts the broker, if it is not there.
+func (t *peerTier) up(ctx context.Context) (err error) {
+	if t.server != nil {
+		return nil
+	}
+	sets := []string{"varve.topic.remote.storage.enable=true", "varve.tier.url=dir://" + t.folder, "varve.tier.scrub.interval.ms=-1"}
+	if t.side == kafkaSide {
+		sets = kafka.TierProps(t.folder)
+	}
+	t.server, err = t.b.launch(ctx, t.side, t.data, append(sets, "remote.log.manager.task.interval.ms=500", "log.retention.check.interval.ms=1000")...)
+	return err
+}
+
+func (t *peerTier) stop() {
+	if t.server != nil {
+		_ = t.server.terminate()
+		t.server.kill()
+		t.server = nil
+	}
+}
+
+func (t *peerTier) read(ctx context.Context, r peerReading) (sample, error) {
+	if err := awaitServing(ctx, t.server.addr, map[string]int{coldTopic: 1}); err != nil {
+		return nil, err
+	}
+	return t.readAll(t.server.addr, t.server.pid, r.readers, r.fetchBytes)
+}
+
+// pageCache brings the files of a folder into the page cache, or out of it.
+func pageCache(dir string, in bool) error {
+	if err := settleDisk(dir); err != nil { // what is dirty would stay
+		return err
+	}
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if in {
+			_, err = io.Copy(io.Discard, f)
+			return err
+		}
+		return unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
+	})
+}
