@@ -49,7 +49,7 @@ func coldPeerRows() []row {
 			want("MB/s", kafkaSide, 3, true)
 	}
 	return []row{
-		one("", "one reader, one partition, fetches of 1 MiB", peerReading{fetchBytes: coldFetchBytes, readers: 1}),
+		one("-1MiB", "one reader, one partition, fetches of 1 MiB", peerReading{fetchBytes: coldFetchBytes, readers: 1}),
 		one("-8MiB", "one reader, one partition, fetches of 8 MiB", peerReading{fetchBytes: peerFetchBytes, readers: 1}),
 		one("-8-readers", "8 readers, each of another place in one partition, fetches of 1 MiB", peerReading{fetchBytes: coldFetchBytes, readers: 8}),
 		one("-disk", "one reader, one partition, fetches of 1 MiB, nothing of the tier in the page cache", peerReading{fetchBytes: coldFetchBytes, readers: 1, disk: true}),
