@@ -36,6 +36,9 @@ func (t *tx) segmentStart(c *metapb.SegmentStart) (Result, error) {
 	if t.leftTier(seg.TopicID) {
 		return Result{}, protocol.Errorf(protocol.InvalidRequest, "topic %s was taken out of the tier", seg.TopicID)
 	}
+	if seg.DeadlineMs > 0 && seg.StartTimeMs > 0 {
+		seg.DeadlineMs += t.timeMs - seg.StartTimeMs // as long after the start as by the writer's clock, which may be wrong
+	}
 	seg.State, seg.StartTimeMs, seg.StateTimeMs = SegStarted, t.timeMs, t.timeMs
 	if seg.DeadlineMs == 0 {
 		seg.DeadlineMs = seg.StartTimeMs + DefaultUploadDeadlineMs

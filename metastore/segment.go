@@ -59,7 +59,7 @@ type RemoteSegment struct {
 	HasTxns        bool
 	StartTimeMs    int64
 	StateTimeMs    int64  // when it came into State
-	DeadlineMs     int64  // no PUT of this attempt reaches the store later; 0 at SegmentStart = StartTimeMs + DefaultUploadDeadlineMs
+	DeadlineMs     int64  // no PUT of this attempt reaches the store later; at SegmentStart it counts from the writer's StartTimeMs; 0 = DefaultUploadDeadlineMs after the start
 	Broker         int32  // the writer
 	NeverFinished  bool   // in DELETE_STARTED: its object may still be on its way until DeadlineMs
 	DeleteIndex    uint64 // in DELETE_STARTED: raft index of the journal entry that announced it

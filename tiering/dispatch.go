@@ -89,7 +89,7 @@ func (m *Manager) finish(t *task, more bool, err error) {
 		m.mergeEndedLocked(t, more, err)
 		return
 	}
-	if t.trial {
+	if t.trial && !t.freed {
 		m.trialEndedLocked(err)
 	}
 	if now := m.parts[pt.key]; now != nil && (now != pt || t.freed) {

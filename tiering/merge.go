@@ -66,14 +66,15 @@ func (m *Manager) startMergeLocked(ctx context.Context, tasks *sync.WaitGroup) b
 
 // mergeEndedLocked books the end of a merge; did: there was something to merge.
 func (m *Manager) mergeEndedLocked(t *task, did bool, err error) {
+	pt := t.part
+	if now := m.parts[pt.key]; now != nil && (err != nil || t.freed) {
+		now.doubts++ // its attempt may be in STARTED
+		m.enqueueLocked(now)
+	}
 	if t.freed {
 		return
 	}
-	pt := t.part
 	m.merging, pt.merge.task, pt.merge.id = nil, nil, protocol.UUID{}
-	if now := m.parts[pt.key]; err != nil && now != nil {
-		now.doubts++ // its attempt may be in STARTED
-	}
 	pt.merge.look = pt.merge.look || did || err != nil
 	if err == nil {
 		pt.merge.fails, pt.merge.notBefore = 0, time.Time{}
@@ -135,8 +136,13 @@ func (m *Manager) mergeRows(ctx context.Context, pt *part, cfg TierConfig, old [
 		return err
 	}
 	m.mu.Lock()
-	pt.merge.id = u.row.ID
+	if err = ctx.Err(); err == nil { // one that was given up leaves its row to retire
+		pt.merge.id = u.row.ID
+	}
 	m.mu.Unlock()
+	if err != nil {
+		return err
+	}
 	if err := u.put(ctx); err != nil {
 		return err
 	}
