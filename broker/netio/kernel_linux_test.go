@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/binary"
 	"io"
+	"net"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,25 +15,60 @@ import (
 	"varve/protocol"
 )
 
-// A peer on this machine is near: its send buffer is bounded, to what the system allows at most.
-func TestNearPeersHaveSmallSendBuffers(t *testing.T) {
-	sizes := make(chan int, 1)
-	s := start(t, Options{Handler: handlerFunc(func(_ context.Context, c *Conn, _ []byte, done func(Reply)) {
-		_ = c.raw.Control(func(fd uintptr) {
-			n, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF)
-			if err != nil {
-				t.Error(err)
-			}
-			sizes <- n
-		})
-		done(Reply{None: true})
-	})})
-	c := s.dial()
-	c.send(requestFrame(produce, 1, nil))
-	// The kernel doubles what it is given, for its own bookkeeping.
-	if n := <-sizes; n <= 0 || n > 2*nearSendBufferBytes {
-		t.Fatalf("a send buffer of %d bytes", n)
+// A peer on this machine is near: its replies are not paced, and whoever has anything but BBR keeps it.
+func TestNearPeersAreNotPaced(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
 	}
+	defer l.Close()
+	for _, has := range []string{"bbr", "cubic", "reno"} {
+		peer, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer peer.Close()
+		nc, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		raw, err := nc.(*net.TCPConn).SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := &Conn{raw: raw}
+		if err := raw.Control(func(fd uintptr) {
+			_ = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, has) // not every system has each
+		}); err != nil {
+			t.Fatal(err)
+		}
+		before, _ := sendingOf(t, c)
+		c.keepNear()
+		after, sndbuf := sendingOf(t, c)
+		paced := strings.HasPrefix(before, "bbr")
+		if !paced && after != before || paced && after != "reno" && sndbuf > 2*nearSendBufferBytes {
+			t.Fatalf("%s became %s with a send buffer of %d bytes", before, after, sndbuf)
+		}
+	}
+}
+
+// sendingOf is a connection's congestion control and send buffer; the kernel doubles what it is given.
+func sendingOf(t *testing.T, c *Conn) (congestion string, sndbuf int) {
+	t.Helper()
+	err := c.raw.Control(func(fd uintptr) {
+		var err error
+		if congestion, err = unix.GetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION); err != nil {
+			t.Error(err)
+		}
+		if sndbuf, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF); err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	return congestion, sndbuf
 }
 
 // segmentsOut is how many segments with data a connection has sent.

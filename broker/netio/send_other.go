@@ -13,7 +13,7 @@ func (c *Conn) sendfile(f protocol.SpanFile, off, n int64) error { return c.copy
 // trySend leaves all replies with bytes to the writer goroutine.
 func (c *Conn) trySend(reply *Reply) bool { return len(reply.Spans) == 0 }
 
-// keepNear leaves the send buffer as the system has it.
+// keepNear leaves the congestion control as the system has it.
 func (c *Conn) keepNear() {}
 
 // readResident cannot be asked here.

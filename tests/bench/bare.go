@@ -20,9 +20,9 @@ const (
 	bareHeadBytes = 96
 	// bareRequestBytes: a 4-byte size, offset and length.
 	bareRequestBytes = 20
-	// bareSendBufferBytes is the send buffer with which the loop is fastest: what is queued in a larger one has left the
-	// processor's cache before it is read. varve bounds it alike for clients as near as ours.
-	bareSendBufferBytes = 256 << 10
+	// bareCongestion is the congestion control with which the loop is fastest: BBR, where the system has that, paces by timers.
+	// varve chooses it alike for clients as near as ours.
+	bareCongestion = "reno"
 )
 
 // serveBare is the other side of each comparison: it answers each connection with the least work that moves the same
@@ -71,11 +71,15 @@ func serveBare(kind, path string) error {
 
 // bareSendfile: the request is offset and length; the reply a size and, for each file, a head and that range.
 func bareSendfile(c *net.TCPConn, files []*os.File) error {
-	if err := c.SetWriteBuffer(bareSendBufferBytes); err != nil {
-		return err
-	}
 	raw, err := c.SyscallConn()
 	if err != nil {
+		return err
+	}
+	var cerr error
+	err = raw.Control(func(fd uintptr) {
+		cerr = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, bareCongestion)
+	})
+	if err = errors.Join(err, cerr); err != nil {
 		return err
 	}
 	var req [bareRequestBytes]byte
