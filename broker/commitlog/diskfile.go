@@ -42,6 +42,7 @@ type diskFile struct {
 	writes   uint64 // writes begun
 	synced   uint64 // of those, the ones a sync covers; unsynced files are not evicted, so that no fsync error is lost with the descriptor
 	gone     bool
+	named    bool // gone, but its name could not be removed: that may be tried again
 	used     bool // second chance
 	slot     int  // place in the cache's ring; guarded by the cache
 }
@@ -117,11 +118,11 @@ func (d *diskFile) closeLocked() {
 	d.f = nil
 }
 
-// remove unlinks the file. Pinned readers keep what they have.
+// remove unlinks the file. Pinned readers keep what they have. After an error it may be called again.
 func (d *diskFile) remove() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.gone {
+	if d.gone && !d.named {
 		return nil
 	}
 	d.gone = true
@@ -131,7 +132,9 @@ func (d *diskFile) remove() error {
 	if !d.exists {
 		return nil
 	}
-	return removeIfThere(d.cache.fs, d.path)
+	err := removeIfThere(d.cache.fs, d.path)
+	d.named = err != nil
+	return err
 }
 
 // abandon forgets the file without touching its name, which somebody else

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -14,7 +15,7 @@ import (
 type faultFS struct {
 	vfs.FS
 	mem     FS
-	hook    func(op errorfs.OpKind, path string) error
+	hook    atomic.Pointer[func(op errorfs.OpKind, path string) error]
 	partial func(path string) bool
 }
 
@@ -22,12 +23,19 @@ type faultFS struct {
 const opTruncate = errorfs.OpKind(1000)
 
 func newFaultFS(mem FS, hook func(op errorfs.OpKind, path string) error) *faultFS {
-	inj := errorfs.InjectorFunc(func(op errorfs.Op) error { return hook(op.Kind, op.Path) })
-	return &faultFS{FS: errorfs.Wrap(mem, inj), mem: mem, hook: hook}
+	f := &faultFS{mem: mem}
+	f.swap(hook)
+	f.FS = errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error { return f.ask(op.Kind, op.Path) }))
+	return f
 }
 
+// swap puts another hook in place.
+func (f *faultFS) swap(hook func(op errorfs.OpKind, path string) error) { f.hook.Store(&hook) }
+
+func (f *faultFS) ask(op errorfs.OpKind, path string) error { return (*f.hook.Load())(op, path) }
+
 func (f *faultFS) Truncate(name string, sizeBytes int64) error {
-	if err := f.hook(opTruncate, name); err != nil {
+	if err := f.ask(opTruncate, name); err != nil {
 		return err
 	}
 	return f.mem.Truncate(name, sizeBytes)

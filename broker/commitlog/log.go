@@ -31,7 +31,8 @@ type Log struct {
 
 	mu                sync.Mutex
 	producers         *producers
-	closed            error // why nothing may be written any more
+	closed            error    // why nothing may be written any more
+	leftover          *segment // made, not taken, and not yet durably removed; see giveUp
 	unsyncedSnapshots []int64
 	onDurable         []func()
 
@@ -49,6 +50,7 @@ type Log struct {
 	dirDirty      atomic.Bool  // names in the folder changed since its last sync
 	flushQueued   atomic.Bool  // waits for, or is in, the flusher
 	flushAgain    atomic.Bool  // was asked for while it was in the flusher
+	flushOwed     atomic.Bool  // could not be done for want of a descriptor: housekeeping asks again
 	unflushedFrom atomic.Int64 // clock (ms) of the oldest append not yet flushed, 0 none
 	settled       atomic.Int64 // one above the offset up to which the log is in the tier; 0: it does not go there
 }
@@ -173,7 +175,25 @@ func (l *Log) writable() error {
 	if l.closed != nil {
 		return l.closed
 	}
-	return l.m.offlineError()
+	if err := l.m.offlineError(); err != nil || l.leftover == nil {
+		return err
+	}
+	return l.clearLeftover()
+}
+
+// giveUp removes a new segment that is not taken after all. While that cannot be made durable nothing is written: were the
+// log to go on beyond the segment's base, the next start would take that for where the segment before it ends.
+func (l *Log) giveUp(s *segment) {
+	l.leftover = s
+	_ = l.clearLeftover() // writable tries again
+}
+
+func (l *Log) clearLeftover() error {
+	if err := l.dropFromEnd([]*segment{l.leftover}); err != nil {
+		return l.diskError("removal of a segment that was not taken", err)
+	}
+	l.leftover = nil
+	return nil
 }
 
 // diskError turns a failed disk operation into Kafka's error. Only a full disk
@@ -225,7 +245,8 @@ func (l *Log) openSegment(base int64) (*segment, error) {
 		}
 	}
 	if err != nil {
-		return nil, errors.Join(err, l.dropFromEnd([]*segment{s}))
+		l.giveUp(s)
+		return nil, err
 	}
 	return s, nil
 }
@@ -243,7 +264,13 @@ func (l *Log) close() error {
 	}
 	l.closed = errClosed
 	active := l.active()
-	err := active.seal()
+	var err error
+	if l.leftover != nil {
+		err = l.clearLeftover()
+	}
+	if err == nil {
+		err = active.seal()
+	}
 	if err == nil {
 		err = l.takeSnapshot(l.end.Load())
 	}

@@ -28,16 +28,18 @@ func (l *Log) roll(base int64) error {
 		err = l.takeSnapshot(base)
 	}
 	if err != nil {
-		return l.diskError("sealing a segment", errors.Join(err, l.dropFromEnd([]*segment{next})))
+		l.giveUp(next)
+		return l.diskError("sealing a segment", err)
 	}
 	l.setSegments(append(segs, next))
-	if old.size() == 0 {
-		err = old.remove()
-	}
 	l.dirDirty.Store(true)
 	l.m.opts.Events.Emit(SegmentRolled{Partition: l.tp.String(), Base: old.base, Next: base, Bytes: old.size()})
 	l.m.flusher.ask(l)
-	return l.diskError("dropping an empty segment", err)
+	if old.size() > 0 {
+		return nil
+	}
+	l.leftover = old
+	return l.clearLeftover()
 }
 
 // takeSnapshot writes the producers' state as it is before offset off. The next
@@ -80,7 +82,8 @@ func (l *Log) Flush() error {
 	if err == nil {
 		err = l.flush()
 		if noDescriptor(err) {
-			return l.diskError("flush", err) // nothing was synced and failed: a later one may work
+			l.flushOwed.Store(true) // nothing was synced and failed: a later one may work
+			return l.diskError("flush", err)
 		}
 		if err != nil {
 			err = l.m.goOffline(fmt.Errorf("flush of %s: %w", l.tp, err))
@@ -145,6 +148,7 @@ func (l *Log) beginFlush() flushState {
 	state := flushState{end: l.end.Load(), active: segs[len(segs)-1], snapshots: l.unsyncedSnapshots}
 	l.unsyncedSnapshots = nil
 	l.unflushedFrom.Store(0)
+	l.flushOwed.Store(false)
 	for _, s := range segs[:len(segs)-1] {
 		if s.unsyncedSeal || s.next() > l.recoveryPoint.Load() {
 			state.sealed = append(state.sealed, s)
@@ -153,10 +157,10 @@ func (l *Log) beginFlush() flushState {
 	return state
 }
 
-// flushDue reports whether flush.ms has passed for the oldest unflushed append.
+// flushDue reports whether flush.ms has passed for the oldest unflushed append, or a flush is owed.
 func (l *Log) flushDue(nowMs int64) bool {
 	from := l.unflushedFrom.Load()
-	return from != 0 && nowMs-from >= l.cfg.Load().FlushMs
+	return l.flushOwed.Load() || from != 0 && nowMs-from >= l.cfg.Load().FlushMs
 }
 
 // FirstUnstable is the first offset of a transaction that is open or whose end
