@@ -115,7 +115,8 @@ func (b *Broker) openMeta(ctx context.Context) (err error) {
 	defer cancel()
 	b.meta, err = metastore.Open(ctx, metastore.Options{
 		Dir: b.cfg.MetaDir(), NodeID: b.cfg.NodeID(), ClusterID: b.logs.ClusterID(),
-		NoJournal: b.cfg.TierURL() == "", Events: b.events, Fatal: metadataFailed,
+		SnapshotInterval: b.cfg.Duration("metadata.log.max.snapshot.interval.ms"),
+		NoJournal:        b.cfg.TierURL() == "", Events: b.events, Fatal: metadataFailed,
 	})
 	if err != nil {
 		return err

@@ -196,10 +196,10 @@ func (t *tx) restoreRows(s *RestoreState, c *metapb.RestoreRows) (Result, error)
 		}
 		numbers[i] = n
 	}
-	for _, r := range rows {
-		r.loc = numbers[r.loc]
-		t.putRow(r)
+	for i := range rows {
+		rows[i].loc = numbers[rows[i].loc]
 	}
+	t.putRows(rows)
 	if c.Tier != nil {
 		state := TierStateFromProto(c.Tier)
 		t.putTier(id, c.Partition, &state)

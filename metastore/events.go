@@ -2,6 +2,7 @@ package metastore
 
 import (
 	"log/slog"
+	"time"
 
 	"varve/protocol"
 )
@@ -48,6 +49,25 @@ func (SegmentRefused) Level() slog.Level { return slog.LevelWarn }
 func (e SegmentRefused) Attrs() []slog.Attr {
 	return []slog.Attr{slog.String("segment", e.Segment.String()), slog.String("topic_id", e.TopicID.String()),
 		slog.Int("partition", int(e.Part)), slog.String("reason", e.Reason)}
+}
+
+// StateSnapshotted says that a snapshot of the state is on this node's disk.
+type StateSnapshotted struct {
+	Index uint64 // of the state
+	Rows  int64
+	Bytes int64
+	Took  time.Duration
+}
+
+// Name implements event.Event.
+func (StateSnapshotted) Name() string { return "metastore_snapshotted" }
+
+// Level implements event.Event.
+func (StateSnapshotted) Level() slog.Level { return slog.LevelDebug }
+
+// Attrs implements event.Event.
+func (e StateSnapshotted) Attrs() []slog.Attr {
+	return []slog.Attr{slog.Uint64("index", e.Index), slog.Int64("rows", e.Rows), slog.Int64("bytes", e.Bytes), slog.Int64("tookMs", e.Took.Milliseconds())}
 }
 
 // StateRestored says that the state was replaced by a snapshot's.

@@ -27,6 +27,7 @@ type fsm struct {
 	sweepWake    chan struct{} // capacity 1: topics wait to be swept
 
 	applied   uint64
+	snapped   atomic.Uint64 // index of the state in the last snapshot of this process's life
 	locations atomic.Pointer[[]string]
 	failed    atomic.Pointer[error]
 

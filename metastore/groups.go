@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -85,6 +86,44 @@ func (t *tx) groupAdd(s *RemoteSegment) {
 	}
 	g.hasTxns, g.maxTimestamp = g.hasTxns || s.HasTxns, max(g.maxTimestamp, s.MaxTimestamp)
 	t.set(key, g.encode())
+}
+
+// groupTail is the last group of a partition while rows are appended behind all others.
+type groupTail struct {
+	prefix []byte
+	key    []byte // nil: there is no group yet
+	g      group
+	end    int64 // the least base that a row behind all others may have
+	dirty  bool
+}
+
+// tailGroup prepares appending from s on; nothing may be appended when a row at or above its base is there.
+func (t *tx) tailGroup(s *RemoteSegment) *groupTail {
+	g := &groupTail{prefix: partKey(nsGroup, s.TopicID, s.Partition), end: s.Base}
+	rows := partKey(nsFinished, s.TopicID, s.Partition)
+	t.scan(rows, offsetKey(rows, s.Base), func(_, _ []byte) bool { g.end = math.MaxInt64; return false })
+	g.key, g.g = t.groupOf(g.prefix, s.Base)
+	return g
+}
+
+func (g *groupTail) takes(s *RemoteSegment) bool { return s.Base >= g.end }
+
+func (t *tx) addToTail(g *groupTail, s *RemoteSegment) {
+	if g.key == nil || g.g.rows >= maxGroupRows {
+		t.closeTail(g)
+		g.key, g.g = offsetKey(g.prefix, s.Base), group{maxTimestamp: s.MaxTimestamp}
+	}
+	g.g.rows++
+	g.g.hasTxns, g.g.maxTimestamp = g.g.hasTxns || s.HasTxns, max(g.g.maxTimestamp, s.MaxTimestamp)
+	g.end, g.dirty = s.Base+1, true
+}
+
+// closeTail writes the group that was added to.
+func (t *tx) closeTail(g *groupTail) {
+	if g != nil && g.dirty {
+		t.set(g.key, g.g.encode())
+		g.dirty = false
+	}
 }
 
 // lastOfGroup says whether no row above s is in the group: else a group that begins at s would take rows over that it

@@ -28,6 +28,7 @@ const (
 	snapshotsKept     = 2
 	snapshotEntries   = 16384
 	trailingEntries   = 4096
+	snapshotRestShare = 10
 	maxAppendEntries  = 256
 	clusterTimeout    = time.Second
 	leaseTimeout      = 500 * time.Millisecond
@@ -220,10 +221,34 @@ func (s *Store) openRaft() error {
 		return ok
 	}))
 	s.wg.Go(func() { s.keep(notify, leaders) })
+	if s.opts.SnapshotInterval > 0 {
+		s.wg.Go(s.snapshotEvery)
+	}
 	if alone != nil {
 		s.elect(alone)
 	}
 	return nil
+}
+
+// snapshotEvery takes a snapshot an interval after the last one if there is anything new; Raft's own come after so many entries. A large
+// state costs the disk so much writing that snapshotRestShare of the time passes without.
+func (s *Store) snapshotEvery() {
+	last := s.fsm.snapped.Load()
+	for wait := s.opts.SnapshotInterval; ; {
+		select {
+		case <-time.After(wait):
+		case <-s.stopped.Done():
+			return
+		}
+		began := time.Now()
+		if at := s.fsm.snapped.Load(); at == last && s.Image().Index() > at {
+			if err := s.raft.Snapshot().Error(); err != nil && s.stopped.Err() == nil {
+				s.opts.Events.Emit(StorageTrouble{What: "metadata snapshot: " + err.Error()})
+			}
+		}
+		last = s.fsm.snapped.Load()
+		wait = max(s.opts.SnapshotInterval, snapshotRestShare*time.Since(began))
+	}
 }
 
 // elect makes a sole voter stand for election at once, as if a leader had handed over to it. So it leads within milliseconds though its

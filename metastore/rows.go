@@ -105,6 +105,31 @@ func (t *tx) putRow(r segRow) {
 	}
 }
 
+// putRows writes many rows of one partition. FINISHED ones that come in order and behind all that is there, as they do in a restore,
+// go into their groups without a look at Pebble for each.
+func (t *tx) putRows(rows []segRow) {
+	var g *groupTail
+	for i := range rows {
+		r := &rows[i]
+		if r.seg.State != SegFinished {
+			t.putRow(*r)
+			continue
+		}
+		if g == nil {
+			g = t.tailGroup(&r.seg)
+		}
+		if !g.takes(&r.seg) {
+			t.closeTail(g)
+			t.putRow(*r)
+			g = nil
+			continue
+		}
+		t.addToTail(g, &r.seg)
+		t.set(segmentKey(nsFinished, &r.seg), appendSegment(nil, &r.seg, r.loc))
+	}
+	t.closeTail(g)
+}
+
 func (t *tx) dropRow(r segRow) {
 	ns := stateNamespace(r.seg.State)
 	t.del(segmentKey(ns, &r.seg))

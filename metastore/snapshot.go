@@ -8,6 +8,7 @@ import (
 	"hash"
 	"hash/crc32"
 	"io"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/hashicorp/raft"
@@ -35,6 +36,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // fsmSnapshot is a frozen view of Pebble.
 type fsmSnapshot struct {
+	f    *fsm
 	h    *handle
 	view *pebble.Snapshot
 }
@@ -48,19 +50,27 @@ func (f *fsm) Snapshot() (raft.FSMSnapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &fsmSnapshot{h: h, view: h.db.NewSnapshot()}, nil
+	return &fsmSnapshot{f: f, h: h, view: h.db.NewSnapshot()}, nil
 }
 
 // Persist implements raft.FSMSnapshot. Pebble is made durable before the snapshot is complete, because Raft cuts its log after it
 // (invariant 15).
 func (s *fsmSnapshot) Persist(sink raft.SnapshotSink) error {
+	began := time.Now()
 	if err := flush(s.h.db); err != nil {
 		return err
 	}
-	if err := writeSnapshot(sink, s.view); err != nil {
+	sum, err := writeSnapshot(sink, s.view)
+	if err != nil {
 		return err
 	}
-	return sink.Close()
+	if err := sink.Close(); err != nil {
+		return err
+	}
+	sum.Took = time.Since(began)
+	s.f.snapped.Store(sum.Index)
+	s.f.events.Emit(sum)
+	return nil
 }
 
 // Release implements raft.FSMSnapshot.
@@ -69,40 +79,39 @@ func (s *fsmSnapshot) Release() {
 	s.h.release()
 }
 
-func writeSnapshot(w io.Writer, r pebble.Reader) error {
-	index, err := appliedIndex(r)
-	if err != nil {
-		return err
+func writeSnapshot(w io.Writer, r pebble.Reader) (out StateSnapshotted, err error) {
+	if out.Index, err = appliedIndex(r); err != nil {
+		return out, err
 	}
 	sum := crc32.New(castagnoli)
-	out := bufio.NewWriterSize(w, 256<<10)
-	both := io.MultiWriter(out, sum)
-	le := binary.LittleEndian
-	if _, err := both.Write(le.AppendUint64([]byte(snapshotMagic), index)); err != nil {
+	file := bufio.NewWriterSize(w, 256<<10)
+	write := func(b []byte) error {
+		sum.Write(b)
+		out.Bytes += int64(len(b))
+		_, err := file.Write(b)
 		return err
 	}
-	var rows uint64
-	var head []byte
+	le := binary.LittleEndian
+	if err := write(le.AppendUint64([]byte(snapshotMagic), out.Index)); err != nil {
+		return out, err
+	}
+	var row []byte
 	err = eachRow(r, nil, func(key, value []byte) error {
-		rows++
-		head = le.AppendUint32(le.AppendUint32(head[:0], uint32(len(key))), uint32(len(value)))
-		for _, b := range [][]byte{head, key, value} {
-			if _, err := both.Write(b); err != nil {
-				return err
-			}
-		}
-		return nil
+		out.Rows++
+		row = le.AppendUint32(le.AppendUint32(row[:0], uint32(len(key))), uint32(len(value)))
+		row = append(append(row, key...), value...)
+		return write(row)
 	})
 	if err != nil {
-		return err
+		return out, err
 	}
-	if _, err := both.Write(le.AppendUint64(le.AppendUint32(nil, snapshotEnd), rows)); err != nil {
-		return err
+	if err := write(le.AppendUint64(le.AppendUint32(nil, snapshotEnd), uint64(out.Rows))); err != nil {
+		return out, err
 	}
-	if _, err := out.Write(le.AppendUint32(nil, sum.Sum32())); err != nil {
-		return err
+	if _, err := file.Write(le.AppendUint32(nil, sum.Sum32())); err != nil {
+		return out, err
 	}
-	return out.Flush()
+	return out, file.Flush()
 }
 
 func appliedIndex(r pebble.Reader) (uint64, error) {

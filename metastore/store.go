@@ -32,13 +32,14 @@ const enqueueTimeout = 10 * time.Second
 
 // Options say where the metastore lives and who it is.
 type Options struct {
-	Dir       string // made when it is not there
-	NodeID    int32
-	ClusterID string // "" takes the folder's, or a new one at bootstrap
-	NoJournal bool   // nothing drains the journal outbox (no tier is configured): queue nothing
-	FS        vfs.FS // for Pebble and the folder's own files; nil = disk. The Raft log always is on disk
-	Now       func() time.Time
-	Events    event.Sink
+	Dir              string // made when it is not there
+	NodeID           int32
+	ClusterID        string        // "" takes the folder's, or a new one at bootstrap
+	SnapshotInterval time.Duration // after a snapshot, the next one comes so much later if anything has changed; 0 = after so many entries only
+	NoJournal        bool          // nothing drains the journal outbox (no tier is configured): queue nothing
+	FS               vfs.FS        // for Pebble and the folder's own files; nil = disk. The Raft log always is on disk
+	Now              func() time.Time
+	Events           event.Sink
 	// Fatal is told when the state can no longer be written, and must end the process: Pebble does not go on after that. nil panics.
 	Fatal func(error)
 

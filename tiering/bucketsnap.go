@@ -92,15 +92,39 @@ func ParseSnapshotKey(key string) (index uint64, part bool, err error) {
 
 // snapWriter cuts records into objects and hands each on as soon as it is full.
 type snapWriter struct {
-	head  SnapshotHead
-	put   func(part int, last bool, b []byte) error
-	buf   []byte
-	n     int
-	table []byte
+	head            SnapshotHead
+	prefix, cluster string
+	put             func(key string, last bool, b []byte) error
+	buf             []byte
+	n               int
+	table           []byte
 }
 
-func newSnapWriter(takenMs int64, put func(part int, last bool, b []byte) error) *snapWriter {
-	return &snapWriter{head: SnapshotHead{TakenMs: takenMs, ID: protocol.NewUUID()}, put: put}
+func newSnapWriter(prefix, cluster string, takenMs int64) *snapWriter {
+	return &snapWriter{head: SnapshotHead{TakenMs: takenMs, ID: protocol.NewUUID()}, prefix: prefix, cluster: cluster}
+}
+
+// SnapshotSize says what a snapshot takes in the bucket.
+type SnapshotSize struct {
+	Index uint64 // raft index of the state
+	Parts int    // objects
+	Bytes int64
+}
+
+// WriteSnapshot cuts the records that fill emits, a SnapshotCluster first, into the objects of one snapshot in a cluster's folder
+// and hands each to put as soon as it is full: one of them is in memory at a time. Only with the last one, which is to be put if
+// absent, is there a snapshot. Errors are those of fill and put.
+func WriteSnapshot(prefix, cluster string, takenMs int64, fill func(add func(*metapb.SnapshotRecord) error) error, put func(key string, last bool, b []byte) error) (size SnapshotSize, err error) {
+	w := newSnapWriter(prefix, cluster, takenMs)
+	w.put = func(key string, last bool, b []byte) error {
+		size.Bytes += int64(len(b))
+		return put(key, last, b)
+	}
+	if err = fill(w.add); err == nil {
+		err = w.flush(true)
+	}
+	size.Index, size.Parts = w.head.Index, len(w.table)/8
+	return size, err
 }
 
 // add takes a record. The first one is a SnapshotCluster, which has the index.
@@ -121,9 +145,6 @@ func (w *snapWriter) add(r *metapb.SnapshotRecord) error {
 	w.n++
 	return nil
 }
-
-// close hands the last object on.
-func (w *snapWriter) close() error { return w.flush(true) }
 
 func (w *snapWriter) flush(last bool) error {
 	part := len(w.table) / 8
@@ -148,7 +169,11 @@ func (w *snapWriter) flush(last bool) error {
 	be.PutUint32(b[64:], snapCRC(b))
 	w.table = be.AppendUint32(be.AppendUint32(w.table, uint32(len(b))), crc32.Checksum(b, castagnoli))
 	w.buf, w.n = w.buf[:0], 0
-	return w.put(part, last, b)
+	key := snapKey(w.prefix, w.cluster, w.head.Index)
+	if !last {
+		key = snapPartKey(w.prefix, w.cluster, w.head.Index, w.head.ID, part)
+	}
+	return w.put(key, last, b)
 }
 
 func snapCRC(b []byte) uint32 {

@@ -33,14 +33,15 @@ func snapRecords() []*metapb.SnapshotRecord {
 // encodeSnapshot makes the objects of a snapshot; small ones fit into the last.
 func encodeSnapshot(t testing.TB, records []*metapb.SnapshotRecord) (objects [][]byte) {
 	t.Helper()
-	w := newSnapWriter(1_700_000_000_000, func(_ int, _ bool, b []byte) error { objects = append(objects, b); return nil })
+	w := newSnapWriter("", "c", 1_700_000_000_000)
+	w.put = func(_ string, _ bool, b []byte) error { objects = append(objects, b); return nil }
 	w.head.ID = protocol.UUID{1, 2, 3}
 	for _, r := range records {
 		if err := w.add(r); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := w.close(); err != nil {
+	if err := w.flush(true); err != nil {
 		t.Fatal(err)
 	}
 	return objects

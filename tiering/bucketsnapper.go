@@ -106,38 +106,32 @@ func (m *Manager) takeSnapshot(ctx context.Context) error {
 		return err
 	}
 	began := m.o.Now()
-	var bytes int
-	var w *snapWriter
-	w = newSnapWriter(began.UnixMilli(), func(part int, last bool, b []byte) error {
-		bytes += len(b)
-		return m.putSnapshot(ctx, &w.head, part, last, b)
-	})
-	index, err := m.o.State.Dump(ctx, w.add)
-	if err == nil {
-		err = m.dumpOffsets(ctx, w.add)
-	}
-	if err == nil {
-		err = w.close()
-	}
+	size, err := WriteSnapshot(m.o.Prefix, m.o.ClusterID, began.UnixMilli(), func(add func(*metapb.SnapshotRecord) error) error {
+		_, err := m.o.State.Dump(ctx, add)
+		if err != nil {
+			return err
+		}
+		return m.dumpOffsets(ctx, add)
+	}, func(key string, last bool, b []byte) error { return m.putSnapshot(ctx, key, last, b) })
 	if err != nil {
 		return err
 	}
 	if err := m.fail(fpSnapTaken); err != nil {
 		return err
 	}
-	_, err = m.o.State.ProposeRestore(ctx, &metapb.RestoreCommand{Body: &metapb.RestoreCommand_Snapshot{Snapshot: &metapb.SnapshotTaken{Index: index}}})
+	_, err = m.o.State.ProposeRestore(ctx, &metapb.RestoreCommand{Body: &metapb.RestoreCommand_Snapshot{Snapshot: &metapb.SnapshotTaken{Index: size.Index}}})
 	if err == nil {
-		m.o.Events.Emit(SnapshotWritten{Index: index, Parts: len(w.table) / 8, Bytes: int64(bytes), TookMs: m.o.Now().Sub(began).Milliseconds()})
+		m.o.Events.Emit(SnapshotWritten{SnapshotSize: size, TookMs: m.o.Now().Sub(began).Milliseconds()})
 	}
 	return err
 }
 
 // putSnapshot stores one object. A last one that is there already was written for the same index, by this controller or the
 // one before it: the same state.
-func (m *Manager) putSnapshot(ctx context.Context, h *SnapshotHead, part int, last bool, b []byte) error {
-	fp, key := fpSnapPart, snapPartKey(m.o.Prefix, m.o.ClusterID, h.Index, h.ID, part)
+func (m *Manager) putSnapshot(ctx context.Context, key string, last bool, b []byte) error {
+	fp := fpSnapPart
 	if last {
-		fp, key = fpSnapPut, snapKey(m.o.Prefix, m.o.ClusterID, h.Index)
+		fp = fpSnapPut
 	}
 	if err := m.fail(fp); err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"varve/metastore"
 	"varve/metastore/metapb"
 	"varve/protocol"
 	"varve/tiering/objstore"
@@ -35,6 +36,7 @@ type RestoreStatus struct {
 	StartedMs  int64          `json:"startedMs,omitempty"`
 	Partitions int64          `json:"partitions"` // looked at in this phase
 	Segments   int64          `json:"segments"`
+	Bytes      int64          `json:"bytes"`               // of their logs
 	Problem    string         `json:"problem,omitempty"`   // why it does not go on
 	Permanent  bool           `json:"permanent,omitempty"` // trying again does not help: abort it
 	Report     *RestoreReport `json:"report,omitempty"`    // of the restore that was asked about, when it is over
@@ -56,6 +58,7 @@ type restoreJob struct {
 	wake       chan struct{}
 	partitions atomic.Int64
 	segments   atomic.Int64
+	bytes      atomic.Int64
 
 	mu      sync.Mutex
 	skip    map[uint64]string // snapshots that turned out to be damaged
@@ -139,7 +142,7 @@ func (m *Manager) RestoreStatus(ctx context.Context, id string) (st RestoreStatu
 	}
 	if r := img.Restore(); r != nil && (id == "" || r.ID.String() == id) {
 		st.ID, st.Source, st.Phase, st.StartedMs = r.ID.String(), r.Source, phaseName(r.Phase), r.StartedMs
-		st.Partitions, st.Segments = m.job.partitions.Load(), m.job.segments.Load()
+		st.Partitions, st.Segments, st.Bytes = m.job.partitions.Load(), m.job.segments.Load(), m.job.bytes.Load()
 		m.job.mu.Lock()
 		defer m.job.mu.Unlock()
 		if p := m.job.problem; p != nil {
@@ -329,6 +332,7 @@ func (m *Manager) restoreImport(ctx context.Context) error {
 	}
 	m.job.partitions.Store(0)
 	m.job.segments.Store(0)
+	m.job.bytes.Store(0)
 	src, rep := m.source()
 	if err := src.open(ctx); err != nil {
 		return err
@@ -404,9 +408,20 @@ func (m *Manager) restoreEnd(ctx context.Context) error {
 	}
 	_, err := m.o.State.ProposeRestore(ctx, &metapb.RestoreCommand{RestoreId: r.ID[:], Body: &metapb.RestoreCommand_End{End: &metapb.RestoreEnd{}}})
 	if err == nil {
-		m.o.Events.Emit(RestoreEnded{Source: r.Source, Segments: m.job.segments.Load()})
+		m.o.Events.Emit(m.restoreEnded(ctx, r))
 	}
 	return err
+}
+
+// restoreEnded tells what came back, by the report: the phases before may have been another process's.
+func (m *Manager) restoreEnded(ctx context.Context, r *metastore.RestoreState) *RestoreEnded {
+	e := &RestoreEnded{Source: r.Source}
+	b, err := getWhole(ctx, m.o.Store, m.reportKey(r.ID.String()), maxReportBytes, "restore")
+	if err == nil {
+		err = json.Unmarshal(b, &e.Report)
+	}
+	e.Err = err
+	return e
 }
 
 func (m *Manager) restoreDrop(ctx context.Context) error {
@@ -416,7 +431,7 @@ func (m *Manager) restoreDrop(ctx context.Context) error {
 	}
 	_, err := m.o.State.ProposeRestore(ctx, &metapb.RestoreCommand{RestoreId: r.ID[:], Body: &metapb.RestoreCommand_End{End: &metapb.RestoreEnd{}}})
 	if err == nil {
-		m.o.Events.Emit(RestoreEnded{Source: r.Source, Aborted: true})
+		m.o.Events.Emit(&RestoreEnded{Source: r.Source, Aborted: true})
 	}
 	return err
 }

@@ -8,9 +8,7 @@ import (
 
 // SnapshotWritten: a snapshot of the cluster's state is in the bucket.
 type SnapshotWritten struct {
-	Index  uint64 // raft index of the state
-	Parts  int    // objects
-	Bytes  int64
+	SnapshotSize
 	TookMs int64
 }
 
@@ -38,17 +36,24 @@ func (e RestoreMoved) Attrs() []slog.Attr {
 
 // RestoreEnded: a restore is over.
 type RestoreEnded struct {
-	Source   string
-	Segments int64 // that this process looked at
-	Aborted  bool
+	Source  string
+	Aborted bool
+	Report  RestoreReport // empty when it was aborted, or with Err
+	Err     error         // why the report could not be read
 }
 
-func (RestoreEnded) Name() string      { return "tier_restore_ended" }
-func (RestoreEnded) Level() slog.Level { return slog.LevelInfo }
+func (*RestoreEnded) Name() string      { return "tier_restore_ended" }
+func (*RestoreEnded) Level() slog.Level { return slog.LevelInfo }
 
 // Attrs implements event.Event.
-func (e RestoreEnded) Attrs() []slog.Attr {
-	return []slog.Attr{slog.String("source", e.Source), slog.Bool("aborted", e.Aborted), slog.Int64("segments", e.Segments)}
+func (e *RestoreEnded) Attrs() []slog.Attr {
+	r := &e.Report
+	out := []slog.Attr{slog.String("source", e.Source), slog.Bool("aborted", e.Aborted)}
+	if e.Err != nil {
+		return append(out, slog.Any("reportError", e.Err))
+	}
+	return append(out, slog.Int("topics", len(r.Topics)), slog.Int("partitions", r.Partitions), slog.Int64("segments", r.Segments), slog.Int64("bytes", r.Bytes),
+		slog.Int("groupOffsets", r.GroupOffsets), slog.Int("missingObjects", r.MissingObjects), slog.String("recoveryPoint", r.Recovery))
 }
 
 // RestoreFailed: a restore cannot go on, or has to try a step again.

@@ -99,6 +99,7 @@ func (k *importSink) partition(ctx context.Context, p *sourcePartition) error {
 	k.rep.addPartition(p)
 	m.job.partitions.Add(1)
 	m.job.segments.Add(int64(len(p.finished)))
+	m.job.bytes.Add(p.state.Bytes)
 	cmds := p.commands(m.o.Location, m.o.Prefix)
 	if p.dead && len(cmds) > 0 {
 		id := p.key.topic

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -74,6 +75,15 @@ func collectEvents(out chan<- prometheus.Metric, src Sources) {
 		image := src.Image()
 		known = func(topic string) bool { _, ok := image.Topic(topic); return ok }
 	}
+	state, bucket := src.Events.snapshots()
+	if state.Index > 0 {
+		out <- metaSnapSeconds.with(state.Took.Seconds())
+		out <- metaSnapBytes.with(float64(state.Bytes))
+	}
+	if bucket.Index > 0 {
+		out <- tierSnapSeconds.with(float64(bucket.TookMs) / 1000)
+		out <- tierSnapBytes.with(float64(bucket.Bytes))
+	}
 	names, uploads, merges := src.Events.snapshot(known)
 	for k, n := range names {
 		out <- eventsTotal.with(float64(n), k.name, k.level)
@@ -115,6 +125,23 @@ func collectTier(out chan<- prometheus.Metric, st tiering.Status) {
 	out <- cacheCorrupt.with(float64(st.Cache.CorruptChunks))
 	out <- cacheDropped.with(float64(st.Cache.Dropped))
 	out <- readMemory.with(float64(st.Cache.MemoryBytes))
+}
+
+// collectRestore tells of the restore under way; nothing when there is none.
+func collectRestore(out chan<- prometheus.Metric, r Restorer) {
+	st, err := r.RestoreStatus(context.Background(), "") // of the one under way: it waits for nothing
+	if err != nil {
+		return
+	}
+	out <- restoreHeld.with(float64(len(st.Held)))
+	if st.ID == "" {
+		return
+	}
+	out <- restorePhase.with(1, st.Phase)
+	out <- restorePartitions.with(float64(st.Partitions))
+	out <- restoreSegments.with(float64(st.Segments))
+	out <- restoreBytes.with(float64(st.Bytes))
+	out <- restoreProblem.with(flag(st.Problem != ""))
 }
 
 func collectNetwork(out chan<- prometheus.Metric, n Network) {

@@ -3,6 +3,7 @@ package admin
 import (
 	"sync"
 
+	"varve/metastore"
 	"varve/protocol/event"
 	"varve/tiering"
 )
@@ -16,6 +17,8 @@ type Events struct {
 	byName   map[eventKey]uint64
 	uploaded map[string]transfer // by topic
 	merged   map[string]transfer
+	state    metastore.StateSnapshotted // the last one
+	bucket   tiering.SnapshotWritten
 }
 
 type eventKey struct{ name, level string }
@@ -39,7 +42,18 @@ func (c *Events) Emit(e event.Event) {
 		add(c.uploaded, e.Topic, e.Bytes, 1)
 	case tiering.SegmentsMerged:
 		add(c.merged, e.Topic, e.Bytes, e.Sources)
+	case metastore.StateSnapshotted:
+		c.state = e
+	case tiering.SnapshotWritten:
+		c.bucket = e
 	}
+}
+
+// snapshots are the last ones on disk and in the bucket, zero when there was none since the start.
+func (c *Events) snapshots() (metastore.StateSnapshotted, tiering.SnapshotWritten) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state, c.bucket
 }
 
 func add(to map[string]transfer, topic string, bytes int64, segments int) {

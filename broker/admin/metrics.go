@@ -65,6 +65,16 @@ var (
 	metadataIndex      = gauge("varve_metadata_index", "Index of the last metadata command applied here.")
 	journaledThrough   = gauge("varve_metadata_journaled_index", "Index up to which metadata is in the object store.")
 	journalEntries     = gauge("varve_metadata_journal_entries", "Metadata changes that wait to be written into the object store.")
+	metaSnapSeconds    = gauge("varve_metadata_snapshot_seconds", "How long the last snapshot of the metadata on this node's disk took.")
+	metaSnapBytes      = gauge("varve_metadata_snapshot_bytes", "Bytes of the last snapshot of the metadata on this node's disk.")
+	tierSnapSeconds    = gauge("varve_tier_snapshot_seconds", "How long the last snapshot of the metadata in the object store took.")
+	tierSnapBytes      = gauge("varve_tier_snapshot_bytes", "Bytes of the last snapshot of the metadata in the object store.")
+	restorePhase       = gauge("varve_restore_phase", "1 for the phase that a restore is in; absent when none is under way.", "phase")
+	restorePartitions  = gauge("varve_restore_partitions", "Partitions that the restore under way has looked at in this phase.")
+	restoreSegments    = gauge("varve_restore_segments", "Segments that the restore under way has taken in.")
+	restoreBytes       = gauge("varve_restore_bytes", "Log bytes of the segments that the restore under way has taken in.")
+	restoreProblem     = gauge("varve_restore_problem", "1 while something keeps the restore under way from going on, else 0.")
+	restoreHeld        = gauge("varve_restored_topics_held", "Restored topics whose retention waits to be released.")
 	tierProblems       = gauge("varve_tier_problems", "Things that keep the tier from working, 0 when all is well.")
 	cacheCapacity      = gauge("varve_tier_cache_capacity_bytes", "Bound of the chunk cache.")
 	cacheUsed          = gauge("varve_tier_cache_used_bytes", "Bytes in the chunk cache.")
@@ -134,6 +144,9 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 			out <- storeSeconds.with(u.Seconds, verb, u.Cause)
 			out <- storeDollars.with(u.Dollars, verb, u.Cause)
 		}
+	}
+	if src.Restore != nil {
+		collectRestore(out, src.Restore)
 	}
 	if src.Network != nil {
 		collectNetwork(out, src.Network)
