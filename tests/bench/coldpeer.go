@@ -40,8 +40,8 @@ type peerReading struct {
 
 // coldPeerRows read the same log from a tier in a folder: varve's `dir` store, and the file-based store that Apache Kafka ships.
 //
-// Apache Kafka stays alive from round to round, after one that does not count: it keeps no remote bytes, only indexes, so that a
-// start in each round would cost it its compiled code and nothing else. varve keeps what it read, and starts afresh.
+// Apache Kafka stays alive from round to round, once it is warm: it keeps no remote bytes, only indexes, so that a start in each
+// round would cost it its compiled code and nothing else. varve keeps what it read, and starts afresh.
 func coldPeerRows() []row {
 	one := func(name, title string, r peerReading) row {
 		return row{name: "cold/dir-beside-kafka" + name, title: title + "; the tier is a folder, of Apache Kafka its LocalTieredStorage", bound: boundPeer,
@@ -61,7 +61,12 @@ func (r peerReading) lane(ctx context.Context, b *bench, side string) (*lane, er
 	if err != nil {
 		return nil, err
 	}
-	return &lane{close: t.stop, round: func(ctx context.Context) (sample, error) {
+	if side == kafkaSide && !b.small {
+		if err := untilWarm(side, func() (sample, error) { return t.read(ctx, r) }); err != nil {
+			return nil, err
+		}
+	}
+	return &lane{cold: true, close: t.stop, round: func(ctx context.Context) (sample, error) {
 		if side != kafkaSide {
 			defer t.stop()
 		}

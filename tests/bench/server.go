@@ -134,17 +134,25 @@ func (b *bench) warm(ctx context.Context, s *server) error {
 		if err != nil {
 			return err
 		}
-		for i, before := 0, 0.0; i < warmRoundsMax; i++ {
-			out, err := round(ctx)
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(os.Stderr, "warming up %s: %s %s\n", s.side, number(out[cpuPerGB]), cpuPerGB)
-			if i > 1 && out[cpuPerGB] > before*warmEnough {
-				break
-			}
-			before = out[cpuPerGB]
+		if err := untilWarm(s.side, func() (sample, error) { return round(ctx) }); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// untilWarm goes on until a round costs about what the one before did.
+func untilWarm(side string, round func() (sample, error)) error {
+	for i, before := 0, 0.0; i < warmRoundsMax; i++ {
+		out, err := round()
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(os.Stderr, "warming up %s: %s %s\n", side, number(out[cpuPerGB]), cpuPerGB)
+		if i > 1 && out[cpuPerGB] > before*warmEnough {
+			break
+		}
+		before = out[cpuPerGB]
 	}
 	return nil
 }
