@@ -28,8 +28,8 @@ func (m *Machine) join(r *Request, req *kmsg.JoinGroupRequest) {
 	unknown := req.MemberID == ""
 	switch {
 	case !m.accepts(g, req):
-		m.dropMember(g, req.MemberID)
 		m.answer(r.Ticket, FailJoin("", protocol.GroupMaxSizeReached))
+		m.turnAway(g, req.MemberID)
 	case !g.supports(req.ProtocolType, req.Protocols):
 		m.answer(r.Ticket, FailJoin(req.MemberID, protocol.InconsistentGroupProtocol))
 	case unknown && req.InstanceID != nil:
@@ -62,7 +62,11 @@ func (m *Machine) checkJoin(req *kmsg.JoinGroupRequest) protocol.ErrorCode {
 // that wait, so that a group that is too large loses those that come last.
 func (m *Machine) accepts(g *group, req *kmsg.JoinGroupRequest) bool {
 	mem := g.byID[req.MemberID]
-	if g.bytes+protocolBytes(req.Protocols) > maxGroupMemberBytes || req.MemberID == "" && len(g.pending) >= maxPendingMembersPerGroup {
+	bytes := g.bytes + protocolBytes(req.Protocols)
+	if mem != nil {
+		bytes -= protocolBytes(mem.protocols)
+	}
+	if bytes > maxGroupMemberBytes || req.MemberID == "" && len(g.pending) >= maxPendingMembersPerGroup {
 		return false
 	}
 	switch g.state {
@@ -72,6 +76,15 @@ func (m *Machine) accepts(g *group, req *kmsg.JoinGroupRequest) bool {
 		return mem != nil || len(g.members) < m.conf.MaxSize
 	}
 	return true
+}
+
+// turnAway takes a member out for which there is no room any more; the others share what it had.
+func (m *Machine) turnAway(g *group, id string) {
+	had := g.byID[id] != nil && (g.state == Stable || g.state == Completing)
+	m.dropMember(g, id)
+	if had {
+		m.prepare(g, "member "+id+" takes too much room")
+	}
 }
 
 func (m *Machine) joinStatic(r *Request, req *kmsg.JoinGroupRequest, g *group) {

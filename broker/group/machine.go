@@ -91,7 +91,8 @@ type Machine struct {
 	conf    Settings
 	groups  map[string]*group
 	timers  timers
-	flight  []*operation // whose appends are under way, in the order of the log
+	flight  []*operation   // whose appends are under way, in the order of the log
+	storing map[string]int // commits under way, by group: their offsets are not in the group yet
 	lastID  uint64
 	now     time.Time // of the step
 	out     Effects
@@ -107,7 +108,7 @@ type operation struct {
 
 // NewMachine returns an empty one.
 func NewMachine(conf Settings) *Machine {
-	return &Machine{conf: conf, groups: map[string]*group{}, timers: newTimers()}
+	return &Machine{conf: conf, groups: map[string]*group{}, timers: newTimers(), storing: map[string]int{}}
 }
 
 // Next returns the earliest time at which a Tick does something.
@@ -201,6 +202,17 @@ func (m *Machine) write(records []Record, then func(protocol.ErrorCode)) {
 		records = records[n:]
 	}
 	m.flight = append(m.flight, &operation{last: m.lastID, then: []func(protocol.ErrorCode){then}})
+}
+
+// writeOffsets is write for offsets that a group is to hold.
+func (m *Machine) writeOffsets(id string, records []Record, then func(protocol.ErrorCode)) {
+	m.storing[id]++
+	m.write(records, func(err protocol.ErrorCode) {
+		if m.storing[id]--; m.storing[id] == 0 {
+			delete(m.storing, id)
+		}
+		then(err)
+	})
 }
 
 // recordOverheadBytes is what a record takes in a batch beyond key and value, at most.

@@ -43,7 +43,7 @@ func (m *Machine) commit(r *Request, req *kmsg.OffsetCommitRequest) {
 		m.answer(r.Ticket, resp)
 		return
 	}
-	m.write(records, func(err protocol.ErrorCode) {
+	m.writeOffsets(req.Group, records, func(err protocol.ErrorCode) {
 		if err != protocol.None {
 			m.answer(r.Ticket, FailCommit(req, err))
 			return
@@ -296,7 +296,8 @@ func (m *Machine) removeQuietly(offsets []parsed, groups []string, doing string)
 	})
 }
 
-// expireOffsets removes offsets past their retention, and empty groups that have none left.
+// expireOffsets removes offsets past their retention, and empty groups that have none left. A group that commits just now is
+// left for the next time: the tombstone of an old offset would come after the new one in the log.
 func (m *Machine) expireOffsets() {
 	m.timers.set(timerKey{kind: timerExpire}, m.now.Add(m.conf.RetentionCheck))
 	if !m.expires {
@@ -305,6 +306,9 @@ func (m *Machine) expireOffsets() {
 	var offsets []parsed
 	var groups []string
 	for _, g := range m.sorted() {
+		if m.storing[g.id] > 0 {
+			continue
+		}
 		kept := false
 		for _, p := range g.all() {
 			if m.expired(g, &p) {
