@@ -29,10 +29,11 @@ import (
 // delay, so that who reads them can finish. One merge is under way at a time, and only
 // while no upload waits for its turn.
 
-// lookForMergeLocked queues a partition whose segments have changed.
+// lookForMergeLocked queues a partition whose segments have changed, or have been left alone for long enough.
 func (m *Manager) lookForMergeLocked(pt *part) {
-	s := &pt.merge
-	if m.o.MergeMinSegments < 2 || m.parts[pt.key] != pt || !s.look || s.queued || s.task != nil || m.o.Now().Before(s.notBefore) {
+	s, now := &pt.merge, m.o.Now()
+	due := s.look || s.dueMs > 0 && s.dueMs <= now.UnixMilli()
+	if m.o.MergeMinSegments < 2 || m.parts[pt.key] != pt || !due || s.queued || s.task != nil || now.Before(s.notBefore) {
 		return
 	}
 	s.queued = true
@@ -92,6 +93,9 @@ func (m *Manager) mergeOne(ctx context.Context, pt *part) (did bool, err error) 
 	cfg := pt.TierConfig()
 	p := m.mergePolicy(cfg)
 	if p.min < 2 {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		pt.merge.dueMs = never
 		return false, nil
 	}
 	m.mu.Lock()
@@ -100,17 +104,17 @@ func (m *Manager) mergeOne(ctx context.Context, pt *part) (did bool, err error) 
 		from = 0
 	}
 	m.mu.Unlock()
-	old, settled, err := m.findMerge(pt, p, from)
+	f, err := m.findMerge(pt, p, from)
 	if err != nil {
 		return false, err
 	}
 	m.mu.Lock()
-	pt.merge.from, pt.merge.policy = settled, p
+	pt.merge.from, pt.merge.dueMs, pt.merge.policy = f.settled, f.dueMs, p
 	m.mu.Unlock()
-	if len(old) == 0 {
+	if len(f.old) == 0 {
 		return false, nil
 	}
-	err = m.mergeRows(ctx, pt, cfg, slices.Clone(old))
+	err = m.mergeRows(ctx, pt, cfg, slices.Clone(f.old))
 	var crash *crashError
 	if err != nil && !errors.Is(err, context.Canceled) && !errors.As(err, &crash) {
 		m.o.Events.Emit(MergeFailed{Topic: pt.name, Partition: pt.key.partition, Err: err})

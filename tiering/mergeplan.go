@@ -13,8 +13,13 @@ import (
 // one, and the result is at most max bytes: so each merge makes the segment of every
 // record in it mergeGrowth times larger, and no record is rewritten more often than
 // log4(max / its first segment's bytes) times. What is larger than max/min stays as it
-// is. In the end a partition has one object for each max/min to max bytes, and beside
-// them fewer than min for each size class.
+// is. So a partition that is written to has one object for each max/min to max bytes, and
+// beside the newest of them fewer than min for each size class.
+//
+// What is left over has rest: neighbours of which none was written within mergeQuietMs become one
+// segment, be they two. That time doubles with each merge behind one of them, so that a record is
+// rewritten for this reason at most once more each time that its age doubles. In the end there are
+// two objects for each max bytes, and one for each row that is larger than max/min.
 type mergePolicy struct {
 	min    int   // segments; below 2 = no merging
 	max    int64 // bytes of log in the result
@@ -32,6 +37,10 @@ const (
 	// most this part of the total retention, in time and in bytes. What retention takes
 	// within the same time is left alone.
 	mergeRetentionShare = 10
+	// mergeQuietMs is how long after its last upload a run too short for a merge is taken for all that comes: a day.
+	mergeQuietMs = 24 * 60 * 60 * 1000
+	// maxMergeQuietDoublings keeps the sum in range: 2^20 days.
+	maxMergeQuietDoublings = 20
 )
 
 func (m *Manager) mergePolicy(cfg TierConfig) mergePolicy {
@@ -104,23 +113,66 @@ func (p mergePolicy) worth(rows []metastore.RemoteSegment) bool {
 	return bytes >= mergeGrowth*largest
 }
 
-// findMerge looks for segments to merge from an offset on. settled is where to look from
-// the next time: below it nothing can become worth a merge.
-func (m *Manager) findMerge(pt *part, p mergePolicy, from int64) (old []metastore.RemoteSegment, settled int64, err error) {
+// rest finds neighbours in a run that pick leaves alone and that are not likely to get better ones; dueMs is the first time
+// at which there are more of them, never = none at any time.
+func (p mergePolicy) rest(run []metastore.RemoteSegment, nowMs int64) (rows []metastore.RemoteSegment, dueMs int64) {
+	for dueMs = never; len(run) > 1; {
+		n := max(1, p.window(run, math.MaxInt64))
+		if at := quietAt(run[:n]); n > 1 && at <= nowMs {
+			return run[:n], at
+		} else if n > 1 {
+			dueMs = min(dueMs, at)
+		}
+		run = run[n:]
+	}
+	return nil, dueMs
+}
+
+// never is later than any time.
+const never = math.MaxInt64
+
+// quietAt is when neighbours are to be merged, however few, if nothing is written there until then.
+func quietAt(rows []metastore.RemoteSegment) (ms int64) {
+	var merges uint32
+	for _, r := range rows {
+		ms, merges = max(ms, r.StartTimeMs), max(merges, r.Generation)
+	}
+	return ms + mergeQuietMs<<min(merges, maxMergeQuietDoublings)
+}
+
+// mergeFind is what one look over the rows of a partition found.
+type mergeFind struct {
+	old     []metastore.RemoteSegment // what to merge now
+	settled int64                     // where to look from the next time: below it nothing can become worth a merge
+	dueMs   int64                     // when there is something although nothing is uploaded until then; never
+}
+
+// take judges a run that is at its end.
+func (f *mergeFind) take(p mergePolicy, run []metastore.RemoteSegment, nowMs int64) (found bool) {
+	if f.old = p.pick(run); f.old == nil {
+		var due int64
+		f.old, due = p.rest(run, nowMs)
+		f.dueMs = min(f.dueMs, due)
+	}
+	return f.old != nil
+}
+
+// findMerge looks for segments to merge from an offset on.
+func (m *Manager) findMerge(pt *part, p mergePolicy, from int64) (f mergeFind, err error) {
 	st, err := m.o.Meta.Tier(pt.key.topic, pt.key.partition)
 	if err != nil {
-		return nil, from, err
+		return f, err
 	}
-	expires := int64(math.MinInt64)
+	now, expires := m.o.Now().UnixMilli(), int64(math.MinInt64)
 	if cfg := pt.TierConfig(); cfg.RetentionMs >= 0 {
-		expires = m.o.Now().UnixMilli() - cfg.RetentionMs + p.spanMs
+		expires = now - cfg.RetentionMs + p.spanMs
 	}
 	var run []metastore.RemoteSegment
-	settled = max(from, st.LogStart)
-	err = m.o.Meta.SegmentsFrom(pt.key.topic, pt.key.partition, settled, func(r metastore.RemoteSegment) bool {
+	f.settled, f.dueMs = max(from, st.LogStart), never
+	err = m.o.Meta.SegmentsFrom(pt.key.topic, pt.key.partition, f.settled, func(r metastore.RemoteSegment) bool {
 		fits := p.small(r) && r.Base >= st.LogStart && newestOf(r) >= expires && m.here(r.Location)
 		if n := len(run); n > 0 && (!fits || n == maxMergeRun || r.Base != run[n-1].Next) {
-			if old = p.pick(run); old != nil {
+			if f.take(p, run, now) {
 				return false
 			}
 			run = run[:0]
@@ -128,21 +180,22 @@ func (m *Manager) findMerge(pt *part, p mergePolicy, from int64) (old []metastor
 		if fits {
 			run = append(run, r)
 		}
-		if len(run) <= 1 {
-			settled = r.Base
+		if len(run) <= 1 && f.dueMs == never {
+			f.settled = r.Base
 		}
 		return true
 	})
-	if err == nil && old == nil {
-		old = p.pick(run)
+	if err == nil && f.old == nil {
+		f.take(p, run, now)
 	}
-	return old, settled, err
+	return f, err
 }
 
 // mergeState is what a partition remembers of its merges. Guarded by Manager.mu.
 type mergeState struct {
 	look      bool        // something may have become worth a merge
 	queued    bool        // in Manager.mergeable
+	dueMs     int64       // when to look although nothing has changed; 0 or never = not
 	from      int64       // findMerge's settled
 	policy    mergePolicy // that from is true for
 	task      *task

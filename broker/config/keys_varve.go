@@ -15,7 +15,7 @@ var varveKeys = []Key{
 	{Name: "varve.tier.upload.deadline.ms", Type: TypeLong, Default: "900000", Check: atLeast(1000), Acts: true,
 		Doc: "Longest time one upload may take before it is given up and tried again."},
 	{Name: "varve.tier.merge.min.segments", Type: TypeInt, Default: "8", Check: between(0, 256), Acts: true,
-		Doc: "So many small neighbours in the tier, of about one size, are merged into one object; below 2 they stay as they are. Each record is rewritten a few times at most, when its object becomes at least four times larger."},
+		Doc: "So many small neighbours in the tier, of about one size, are merged into one object; below 2 they stay as they are. Each record is rewritten a few times at most, when its object becomes at least four times larger. Fewer are merged when they have been left alone for a day, which doubles with each merge."},
 	{Name: "varve.tier.merge.max.bytes", Type: TypeLong, Default: "-1", Check: atLeast(-1), Acts: true,
 		Doc: "Largest object that merging makes, in bytes of log; -1 is the topic's segment.bytes. Never more than a tenth of retention.bytes, nor records further apart than a tenth of retention.ms."},
 	{Name: "varve.tier.cache.bytes", Type: TypeLong, Default: "-1", Check: atLeast(-1), Acts: true,
