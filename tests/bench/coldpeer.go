@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -29,6 +31,7 @@ type peerTier struct {
 	data   string
 	folder string // the tier's
 	server *server
+	filled bool // the log is in the tier
 }
 
 // peerReading is how the tier is read.
@@ -62,7 +65,7 @@ func (r peerReading) lane(ctx context.Context, b *bench, side string) (*lane, er
 		return nil, err
 	}
 	if side == kafkaSide && !b.small {
-		if err := untilWarm(side, func() (sample, error) { return t.read(ctx, r) }); err != nil {
+		if err := untilWarm(side, func() (sample, error) { return t.readAll(t.server.addr, t.server.pid, r.readers, r.fetchBytes) }); err != nil {
 			return nil, err
 		}
 	}
@@ -76,7 +79,7 @@ func (r peerReading) lane(ctx context.Context, b *bench, side string) (*lane, er
 		if err := pageCache(t.folder, !r.disk); err != nil {
 			return nil, err
 		}
-		return t.read(ctx, r)
+		return t.readAll(t.server.addr, t.server.pid, r.readers, r.fetchBytes)
 	}}, nil
 }
 
@@ -102,7 +105,9 @@ func (b *bench) peerTier(ctx context.Context, side string) (*peerTier, error) {
 	if err := t.up(ctx); err != nil {
 		return nil, err
 	}
-	return t, t.fill(ctx, t.server, b.small)
+	err = t.fill(ctx, t.server, b.small)
+	t.filled = err == nil
+	return t, err
 }
 
 // up starts the broker, if it is not there.
@@ -115,7 +120,29 @@ func (t *peerTier) up(ctx context.Context) (err error) {
 		sets = kafka.TierProps(t.folder)
 	}
 	t.server, err = t.b.launch(ctx, t.side, t.data, append(sets, "remote.log.manager.task.interval.ms=500", "log.retention.check.interval.ms=1000")...)
-	return err
+	if err != nil || !t.filled {
+		return err
+	}
+	if err := awaitServing(ctx, t.server.addr, map[string]int{coldTopic: 1}); err != nil {
+		return err
+	}
+	return t.awaitTier(ctx)
+}
+
+// awaitTier returns once the last batch of the tier is served: Apache Kafka answers errors until it has read its metadata topic. What
+// varve reads ahead for it is nothing, as it is the last.
+func (t *peerTier) awaitTier(ctx context.Context) error {
+	for until := time.Now().Add(servingWait); ; {
+		_, err := t.readRange(t.server.addr, t.batches-1, t.batches, coldFetchBytes)
+		if err == nil || time.Now().After(until) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), err)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }
 
 func (t *peerTier) stop() {
@@ -124,13 +151,6 @@ func (t *peerTier) stop() {
 		t.server.kill()
 		t.server = nil
 	}
-}
-
-func (t *peerTier) read(ctx context.Context, r peerReading) (sample, error) {
-	if err := awaitServing(ctx, t.server.addr, map[string]int{coldTopic: 1}); err != nil {
-		return nil, err
-	}
-	return t.readAll(t.server.addr, t.server.pid, r.readers, r.fetchBytes)
 }
 
 // pageCache brings the files of a folder into the page cache, or out of it.
