@@ -268,10 +268,13 @@ func TestElectionAgainstTheTier(t *testing.T) {
 				}
 			}
 			meta.setTier(id, c.tier)
-			fails := 2
+			asked := 0
 			tier.setTail(func(context.Context) (int64, []commitlog.EpochStart, []byte, error) {
-				if fails--; fails > 0 {
+				switch asked++; asked {
+				case 1:
 					return 0, nil, nil, errors.New("store is away")
+				case 2: // before a segment settled
+					return c.tier.End - 1, tierLineage(c.tier), nil, nil
 				}
 				return c.tier.End, tierLineage(c.tier), nil, nil
 			})

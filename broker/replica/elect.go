@@ -177,6 +177,9 @@ func (p *partition) startFromTier(r *role, next int64, epochs []commitlog.EpochS
 	if err != nil {
 		return err
 	}
+	if next != st.End {
+		return protocol.Errorf(protocol.NotLeaderOrFollower, "the tier's end moved from %d to %d", next, st.End) // asked again
+	}
 	if next < st.LogStart {
 		next, snapshot = st.LogStart, nil // the state is that of an earlier offset: who goes on from there looks out of order
 	}
