@@ -185,11 +185,13 @@ func (t *tx) restoreRows(s *RestoreState, c *metapb.RestoreRows) (Result, error)
 	if len(t.locations)+len(c.Locations) > maxLocations {
 		return Result{}, protocol.Errorf(protocol.InvalidRequest, "more than %d tier locations", maxLocations)
 	}
-	numbers := make([]uint32, len(c.Locations))
-	for i, l := range c.Locations {
+	for _, l := range c.Locations { // all of them before the first is written
 		if len(l) == 0 || len(l) > maxLocationBytes {
 			return Result{}, malformed("location of %d bytes", len(l))
 		}
+	}
+	numbers := make([]uint32, len(c.Locations))
+	for i, l := range c.Locations {
 		n, err := t.intern(l)
 		if err != nil {
 			return Result{}, err

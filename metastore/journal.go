@@ -1,7 +1,9 @@
 package metastore
 
 import (
+	"bytes"
 	"encoding/binary"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -52,15 +54,50 @@ func (t *tx) recordLatest(at []byte, r *metapb.JournalRecord) {
 		return
 	}
 	if b := t.get(at); len(b) == 8 {
-		old := u64Key(nsJournal, binary.BigEndian.Uint64(b))
-		if t.get(old) != nil {
-			t.del(old)
-			t.img.cluster.JournalEntries--
-		}
+		t.takeBack(u64Key(nsJournal, binary.BigEndian.Uint64(b)), at)
 	}
 	t.set(at, binary.BigEndian.AppendUint64(nil, t.index))
 	t.record(r)
 }
+
+// takeBack removes the record that at stands for from an entry, and the entry if it says nothing else.
+func (t *tx) takeBack(entry, at []byte) {
+	b := t.get(entry)
+	if b == nil {
+		return
+	}
+	e := t.journalEntry(b)
+	e.Records = slices.DeleteFunc(e.Records, func(r *metapb.JournalRecord) bool { return bytes.Equal(latestKey(r), at) })
+	if len(e.Records) > 0 {
+		t.setProto(entry, e)
+		return
+	}
+	t.del(entry)
+	t.img.cluster.JournalEntries--
+}
+
+func (t *tx) journalEntry(b []byte) *metapb.JournalEntry {
+	e := &metapb.JournalEntry{}
+	if err := proto.Unmarshal(b, e); err != nil {
+		t.fail(&protocol.CorruptionError{Where: "metastore journal entry", What: err.Error()})
+	}
+	return e
+}
+
+// latestKey is where the index of a record stands of which only the newest matters; nil for others.
+func latestKey(r *metapb.JournalRecord) []byte {
+	if m := r.GetLogStart(); m != nil {
+		if id, ok := uuidOf(m.TopicId); ok {
+			return partKey(nsLatest, id, m.Partition)
+		}
+	}
+	if r.GetProducerIds() != nil {
+		return producerIDsKey()
+	}
+	return nil
+}
+
+func producerIDsKey() []byte { return partKey(nsLatest, protocol.UUID{}, 0) }
 
 // recordLogStart queues a log-start move. Records of deletions carry the log start of their own time, so the journal makes sense at every
 // index though older moves are taken back.
@@ -72,7 +109,7 @@ func (t *tx) recordLogStart(topic protocol.UUID, partition int32, off int64) {
 
 // recordProducerIDs queues the first producer id that was not given out yet. Its place is that of no topic.
 func (t *tx) recordProducerIDs(next int64) {
-	t.recordLatest(partKey(nsLatest, protocol.UUID{}, 0), &metapb.JournalRecord{Body: &metapb.JournalRecord_ProducerIds{ProducerIds: &metapb.ProducerIds{Next: next}}})
+	t.recordLatest(producerIDsKey(), &metapb.JournalRecord{Body: &metapb.JournalRecord_ProducerIds{ProducerIds: &metapb.ProducerIds{Next: next}}})
 }
 
 func (t *tx) journalClear(c *metapb.JournalClear) (Result, error) {
@@ -97,22 +134,12 @@ func (t *tx) dropJournal(through uint64) {
 			return false
 		}
 		entries++
-		e := &metapb.JournalEntry{}
-		if err := proto.Unmarshal(value, e); err != nil {
-			t.fail(&protocol.CorruptionError{Where: "metastore journal entry", What: err.Error()})
-			return false
-		}
-		for _, r := range e.Records {
-			if m := r.GetLogStart(); m != nil {
-				if id, ok := uuidOf(m.TopicId); ok {
-					gone = append(gone, partKey(nsLatest, id, m.Partition))
-				}
-			}
-			if r.GetProducerIds() != nil {
-				gone = append(gone, partKey(nsLatest, protocol.UUID{}, 0))
+		for _, r := range t.journalEntry(value).Records {
+			if k := latestKey(r); k != nil {
+				gone = append(gone, k)
 			}
 		}
-		return true
+		return t.broken == nil
 	})
 	for _, key := range gone {
 		t.del(key)

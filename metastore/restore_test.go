@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"varve/metastore/metapb"
 	"varve/protocol"
 )
@@ -218,5 +220,59 @@ func TestDump(t *testing.T) {
 	}
 	if _, err := s.Dump(ctx, func(*metapb.SnapshotRecord) error { return nil }); protocol.CodeOf(err) != protocol.ReassignmentInProgress {
 		t.Fatalf("during a restore: %v", err)
+	}
+}
+
+// TestTakenBackAlone: the newest record of a kind takes back the one before it, not what else its entry tells of.
+func TestTakenBackAlone(t *testing.T) {
+	r := newRig(t)
+	r.once = true
+	hiddenTopic(r, "t", 1)
+	r.must(restoreCmd(&metapb.RestoreAdvance{Next: metapb.RestorePhase_RESTORE_GROUPS, NextProducerId: 5000,
+		Configs: []*metapb.SnapshotBrokerConfigs{{Broker: "", Configs: map[string]string{"a": "b"}}}}))
+	inc := uid("incarnation")
+	epoch := r.must(&metapb.Command{Body: &metapb.Command_RegisterBroker{RegisterBroker: &metapb.RegisterBroker{
+		Broker: &metapb.Broker{Id: 1, Incarnation: inc[:]}, ExpectEpoch: -1,
+	}}}).Epoch
+	for next := int64(5000); next < 5003; next++ {
+		r.must(&metapb.Command{Body: &metapb.Command_AllocateProducerIds{AllocateProducerIds: &metapb.AllocateProducerIds{
+			Broker: 1, BrokerEpoch: epoch, ExpectNext: next, Count: 1,
+		}}})
+	}
+	var configs, ids, entries int64
+	err := eachRow(r.f.handle.db, []byte{nsJournal}, func(_, value []byte) error {
+		entries++
+		e := &metapb.JournalEntry{}
+		if err := proto.Unmarshal(value, e); err != nil {
+			return err
+		}
+		for _, rec := range e.Records {
+			if rec.GetBrokerConfigs() != nil {
+				configs++
+			}
+			if p := rec.GetProducerIds(); p != nil {
+				if ids++; p.Next != 5003 {
+					t.Errorf("next producer id %d", p.Next)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil || configs != 1 || ids != 1 || entries != r.f.hub.img.Load().JournalEntries() {
+		t.Fatalf("%v: %d configs, %d producer ids in %d entries of %d", err, configs, ids, entries, r.f.hub.img.Load().JournalEntries())
+	}
+}
+
+// TestRefusedRowsLeaveNoTrace: a location that cannot be is found before one that can is written down: what leaves a trace
+// though it is refused would stop the state machine for good.
+func TestRefusedRowsLeaveNoTrace(t *testing.T) {
+	r := newRig(t)
+	id := hiddenTopic(r, "t", 1)
+	rows := PackSegments(nil, &RemoteSegment{ID: uid("more"), Base: 10, Next: 20, State: SegFinished}, func(string) uint32 { return 1 })
+	for _, bad := range []string{"", strings.Repeat("x", maxLocationBytes+1)} {
+		_, err := r.apply(restoreCmd(&metapb.RestoreRows{TopicId: id[:], Locations: []string{"mem:#p//other", bad}, Rows: rows}))
+		if err == nil {
+			t.Fatal("taken")
+		}
 	}
 }
