@@ -115,6 +115,7 @@ func rows() []row {
 	}
 	all = append(all, standingRows()...)
 	all = append(append(append(all, coldRows()...), coldPeerRows()...), besideRow())
+	all = append(all, scaleRows()...)
 	return append(all,
 		clientRow("clients/producer-perf", "Kafka's producer-perf, 1 KiB records, acks=all, its defaults", []string{"MB/s", cpuPerGB, "p50 ms", "p99 ms", peakRSS}, true, producerPerf),
 		clientRow("clients/consumer-perf", "Kafka's consumer-perf, 1 KiB records, its defaults", []string{"MB/s", cpuPerGB, peakRSS}, false, consumerPerf),
