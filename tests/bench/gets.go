@@ -61,7 +61,9 @@ func (t *tiered) bareLane(ctx context.Context, side string, w s3server.Weather) 
 		return nil, err
 	}
 	total := int64(t.batches) * int64(len(t.batch))
-	until := func(done *atomic.Bool, moved *atomic.Int64) error { return untilRequest(s.addr, min(total, 256<<20), done, moved) }
+	until := func(done *atomic.Bool, moved *atomic.Int64) error {
+		return untilRequest(s.addr, min(total, 256<<20), done, moved)
+	}
 	return &lane{close: s.kill, until: until, round: func(context.Context) (sample, error) {
 		t.proxy.Set(w)
 		c, err := dial(s.addr)
