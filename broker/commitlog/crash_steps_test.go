@@ -18,9 +18,15 @@ func (r *crashRun) step() {
 	switch n := r.rng.IntN(100); {
 	case n < 55:
 		r.stepAppend()
-	case n < 62:
+	case n < 61:
 		r.stepFollow()
+	case n < 62:
+		r.l.makeSpare(8192)
+		r.done("spare", nil)
 	case n < 68:
+		if r.rng.IntN(2) == 0 {
+			r.l.makeSpare(8192)
+		}
 		r.done("roll", r.l.Roll())
 	case n < 74:
 		end := r.l.End()

@@ -288,6 +288,17 @@ func (d *diskFile) preallocate(off, n int64) error {
 	return d.f.Preallocate(off, n)
 }
 
+// rename gives the file another name, replacing what may lie there. The file must not be known to readers yet.
+func (d *diskFile) rename(to string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.cache.fs.Rename(d.path, to); err != nil {
+		return err
+	}
+	d.path = to
+	return nil
+}
+
 // makeWritable prepares a file that was opened for reading to be written; it
 // must not be pinned by a reader of bytes.
 func (d *diskFile) makeWritable() {

@@ -157,6 +157,12 @@ func (g *diskGuard) tell(level DiskLevel, room int64) {
 // roomy says whether blocks may be taken before they are needed. A look is at most a guardLookShare of a band old.
 func (g *diskGuard) roomy() bool { return DiskLevel(g.level.Load()) == DiskRoomy }
 
+// roomFor says whether n more bytes would leave the disk roomy.
+func (g *diskGuard) roomFor(n int64) bool {
+	u, err := g.fs.GetDiskUsage(g.dir)
+	return g.roomy() && (err != nil || int64(u.AvailBytes)-n >= g.shortBytes)
+}
+
 // full takes note that a write failed for lack of room, whatever the disk says it has.
 func (g *diskGuard) full(what string, err error) {
 	g.mu.Lock()

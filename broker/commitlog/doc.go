@@ -15,11 +15,13 @@
 //	    <base, 20 digits>.log                  record batches, version 2
 //	    <base>.index .timeindex .txnindex      sparse indexes: index.go has the entries
 //	    <offset>.snapshot                      producer state before that offset: snapshot.go
+//	    <base>.ahead                           the next segment's log file, empty: ahead.go
 //	<dir>/<topic>-<partition>.<uuid>-delete    on its way out, or not yet complete
 //
 // Blocks behind the end of a log file that grows may be reserved; they never show
 // in its size, and go when it is sealed or closed, after a crash when the segment is
-// sealed in the next life.
+// sealed in the next life. Where a segment fills soon the next one's file is made and
+// reserved meanwhile, so that no append waits for the file system to find blocks.
 //
 // Index files are as long as their entries: those of the active segment are in
 // memory but for full blocks, and are written out when it is sealed.
@@ -46,6 +48,8 @@
 //   - What readers remember of a segment (where batches begin, blocks of indexes)
 //     is true as long as the segment, or its index since the last truncation, is;
 //     a truncation replaces the one and counts up the other.
+//   - Nothing is synced under the lock that appends take, but where a new leader
+//     epoch or a truncation has to be durable first.
 //   - Readers take no lock of the writer's. End, LogStart and the like are atomic;
 //     the segment list is replaced, not changed; where a segment ends, in bytes
 //     and offsets, is one word; a truncation makes readers look again.

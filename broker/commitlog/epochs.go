@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"varve/protocol"
@@ -14,12 +15,12 @@ import (
 const Undefined = -1
 
 // epochCache knows where each leader epoch began (LeaderEpochFileCache.java).
-// Epochs and starts rise strictly. Readers take no lock; the log's writer
-// changes it, and each change is durable in leader-epoch-checkpoint before it
-// is seen.
+// Epochs and starts rise strictly. Readers take no lock; each change is durable
+// in leader-epoch-checkpoint before it is seen.
 type epochCache struct {
 	fs   FS
 	path string
+	mu   sync.Mutex // of changes
 	cur  atomic.Pointer[[]EpochStart]
 }
 
@@ -76,6 +77,8 @@ func (c *epochCache) assign(epoch int32, start int64) error {
 	if epoch < 0 || start < 0 {
 		return &protocol.InvariantError{What: fmt.Sprintf("leader epoch %d at offset %d", epoch, start)}
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	e := c.entries()
 	if n := len(e); n > 0 && e[n-1].Epoch == epoch && e[n-1].Start <= start {
 		return nil
@@ -84,11 +87,13 @@ func (c *epochCache) assign(epoch int32, start int64) error {
 	for n := len(keep); n > 0 && (keep[n-1].Epoch >= epoch || keep[n-1].Start >= start); n = len(keep) {
 		keep = keep[:n-1]
 	}
-	return c.replace(append(keep, EpochStart{Epoch: epoch, Start: start}))
+	return c.replaceLocked(append(keep, EpochStart{Epoch: epoch, Start: start}))
 }
 
 // truncateEnd forgets epochs that begin at or after end.
 func (c *epochCache) truncateEnd(end int64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	e := c.entries()
 	n := len(e)
 	for n > 0 && e[n-1].Start >= end {
@@ -97,12 +102,14 @@ func (c *epochCache) truncateEnd(end int64) error {
 	if n == len(e) {
 		return nil
 	}
-	return c.replace(slices.Clone(e[:n]))
+	return c.replaceLocked(slices.Clone(e[:n]))
 }
 
 // truncateStart forgets epochs that ended at or before start; the one that
 // holds start then begins there.
 func (c *epochCache) truncateStart(start int64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	e := c.entries()
 	first := 0
 	for first+1 < len(e) && e[first+1].Start <= start {
@@ -113,11 +120,17 @@ func (c *epochCache) truncateStart(start int64) error {
 	}
 	keep := slices.Clone(e[first:])
 	keep[0].Start = max(keep[0].Start, start)
-	return c.replace(keep)
+	return c.replaceLocked(keep)
 }
 
 // replace makes entries durable and then visible.
 func (c *epochCache) replace(entries []EpochStart) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.replaceLocked(entries)
+}
+
+func (c *epochCache) replaceLocked(entries []EpochStart) error {
 	if err := writeFileAtomic(c.fs, c.path, encodeEpochs(entries)); err != nil {
 		return err
 	}

@@ -52,18 +52,42 @@ func (l *Log) Export(from, limit int64) (*Export, error) {
 	if i == len(segs)-1 || segs[i].next() > limit {
 		return nil, nil
 	}
-	e, err := l.export(segs[i], from)
+	e, err := l.export(segs[i], from, segs[i].next())
 	if err != nil {
 		return nil, l.readError(err)
 	}
 	return e, nil
 }
 
-func (l *Log) export(s *segment, from int64) (*Export, error) {
+// ExportPart returns what one segment, the active one too, has of [from, to): up to its end, or to. It serves ranges that were sealed
+// or merged elsewhere, which begin and end with whole batches. The error is OffsetOutOfRange when not all of the range is
+// local, InvalidRequest when a batch lies across to.
+func (l *Log) ExportPart(from, to int64) (*Export, error) {
+	l.structure.Lock()
+	defer l.structure.Unlock()
+	segs := l.segments()
+	i := floorSegment(segs, from)
+	if end := l.end.Load(); i < 0 || from >= to || to > end {
+		return nil, protocol.Errorf(protocol.OffsetOutOfRange, "export of [%d, %d), local is [%d, %d]", from, to, segs[0].base, end)
+	}
+	for i < len(segs)-1 && segs[i].next() <= from {
+		i++
+	}
+	e, err := l.export(segs[i], from, min(to, segs[i].next()))
+	if protocol.CodeOf(err) == protocol.InvalidRequest {
+		return nil, err
+	}
+	if err != nil {
+		return nil, l.readError(err)
+	}
+	return e, nil
+}
+
+func (l *Log) export(s *segment, from, to int64) (*Export, error) {
 	if err := s.log.acquire(); err != nil {
 		return nil, err
 	}
-	e := &Export{Base: from, Next: s.next(), Log: protocol.Span{File: s.log, Len: s.size(), Release: s.log.release}}
+	e := &Export{Base: from, Next: to, Log: protocol.Span{File: s.log, Len: s.size(), Release: s.log.release}}
 	for _, entry := range l.epochs.entries() {
 		if entry.Start < e.Next {
 			e.Epochs = append(e.Epochs, entry)
@@ -81,7 +105,17 @@ func (l *Log) export(s *segment, from int64) (*Export, error) {
 }
 
 func (l *Log) exportIndexes(s *segment, e *Export) error {
-	v := s.view()
+	v, cut := s.view(), false
+	if e.Next < v.next {
+		next, end, _, err := s.find(e.Next, v)
+		if err != nil {
+			return err
+		}
+		if next < e.Next {
+			return protocol.Errorf(protocol.InvalidRequest, "a batch from %d on lies across the end %d of what is exported", next, e.Next)
+		}
+		v.size, v.next, cut = end, e.Next, true
+	}
 	_, pos, size, err := s.find(e.Base, v)
 	if err != nil {
 		return err
@@ -100,7 +134,7 @@ func (l *Log) exportIndexes(s *segment, e *Export) error {
 	}
 	e.MaxTimestamp = s.maxTimestamp.Load()
 	src := s
-	if pos > 0 || e.Base != s.base {
+	if pos > 0 || e.Base != s.base || cut {
 		if src, err = l.reindex(s, v, e.Base, pos); err != nil {
 			return err
 		}
@@ -113,8 +147,11 @@ func (l *Log) exportIndexes(s *segment, e *Export) error {
 	if e.TimeIndex, err = src.times.bytes(0, src.times.count()); err != nil {
 		return err
 	}
-	n := s.txns.count()
 	firstTxn, err := s.txns.search(func(t []byte) bool { return txnEntry(t).LastOffset >= e.Base }, nil)
+	if err != nil {
+		return err
+	}
+	n, err := s.txns.search(func(t []byte) bool { return txnEntry(t).LastOffset >= e.Next }, nil)
 	if err != nil {
 		return err
 	}

@@ -183,9 +183,13 @@ func (r *faultRun) nextSeq() int32 {
 }
 
 func (r *faultRun) work() {
-	for range 25 {
+	for i := range 25 {
 		r.append(4)
+		if i%10 == 5 {
+			r.l.makeSpare(4096) // the next roll, of one of these appends, takes it
+		}
 	}
+	r.l.makeSpare(4096)
 	r.note("roll", r.l.Roll())
 	r.note("flush", r.l.Flush())
 	r.append(3)

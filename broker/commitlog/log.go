@@ -35,6 +35,8 @@ type Log struct {
 	leftover          *segment // made, not taken, and not yet durably removed; see giveUp
 	unsyncedSnapshots []int64
 	onDurable         []func()
+	spare             *spareFile // the next segment's log file, nil for none
+	spareAsked        bool       // for the active segment; a roll begins anew
 
 	segs          atomic.Pointer[[]*segment] // ordered by base; never empty; the last is active
 	epochs        *epochCache
@@ -52,6 +54,7 @@ type Log struct {
 	flushAgain    atomic.Bool  // was asked for while it was in the flusher
 	flushOwed     atomic.Bool  // could not be done for want of a descriptor: housekeeping asks again
 	unflushedFrom atomic.Int64 // clock (ms) of the oldest append not yet flushed, 0 none
+	spareSince    atomic.Int64 // clock (ms) when the spare was made, 0 none
 	settled       atomic.Int64 // one above the offset up to which the log is in the tier; 0: it does not go there
 }
 
@@ -236,10 +239,11 @@ func (l *Log) openSegment(base int64) (*segment, error) {
 	if j := min(cfg.SegmentJitterMs, cfg.SegmentMs); j > 0 {
 		s.jitterMs = rand.Int64N(j)
 	}
+	l.useSpare(s)
 	err := s.log.writeAt(nil, 0)
 	if err == nil && cfg.Preallocate {
 		// Only a full disk matters here: some file systems cannot do it.
-		s.reservedBytes = int64(cfg.SegmentBytes)
+		s.reservedBytes = max(s.reservedBytes, int64(cfg.SegmentBytes))
 		if perr := s.log.preallocate(0, s.reservedBytes); isFull(perr) {
 			err = perr
 		}
@@ -274,6 +278,9 @@ func (l *Log) close() error {
 	if err == nil {
 		err = l.takeSnapshot(l.end.Load())
 	}
+	if spare := l.takeSpare(); spare != nil {
+		err = errors.Join(err, spare.file.remove())
+	}
 	l.mu.Unlock()
 	if err == nil {
 		err = active.sync(true)
@@ -296,6 +303,9 @@ func (l *Log) shut(why error) {
 	l.closed = why
 	for _, s := range l.segments() {
 		s.abandon()
+	}
+	if l.spare != nil {
+		l.spare.file.abandon()
 	}
 }
 

@@ -238,7 +238,7 @@ func (l *Log) appendLocked(run []byte, head record.Batch, cfg *Config) error {
 	}
 	at := seg.size()
 	if end := at + int64(len(run)); end > seg.reservedBytes {
-		seg.reserve(end, int64(cfg.SegmentBytes), l.m.disk)
+		seg.reserve(end, int64(cfg.SegmentBytes), l.m.nowMs(), l.m.disk)
 	}
 	if err := seg.log.writeAt(run, at); err != nil {
 		return l.cutPartial(seg, at, err)
@@ -246,7 +246,11 @@ func (l *Log) appendLocked(run []byte, head record.Batch, cfg *Config) error {
 	if at == 0 {
 		seg.createdMs = l.m.nowMs()
 	}
-	return l.took(seg, run, at, cfg)
+	if err := l.took(seg, run, at, cfg); err != nil {
+		return err
+	}
+	l.askSpare(seg, cfg)
+	return nil
 }
 
 // cutPartial takes a failed write's bytes off again, so that a full disk costs

@@ -23,6 +23,7 @@ type Manager struct {
 	fs      FS
 	cache   *fileCache
 	flusher *flusher
+	spares  chan spareWish
 	lock    io.Closer
 	props   metaProperties
 
@@ -103,8 +104,9 @@ func OpenManager(opts ManagerOptions) (*Manager, error) {
 		return nil, &LockedError{Dir: opts.Dir, Err: err}
 	}
 	m := &Manager{opts: opts, fs: opts.FS, lock: lock, logs: map[topicPartition]*Log{},
-		cache: &fileCache{fs: opts.FS, maxOpenFiles: opts.MaxOpenFiles},
-		disk:  newDiskGuard(opts.FS, opts.Dir, opts.DiskReserveBytes, opts.Now, opts.Events)}
+		spares: make(chan spareWish, spareWishesMax),
+		cache:  &fileCache{fs: opts.FS, maxOpenFiles: opts.MaxOpenFiles},
+		disk:   newDiskGuard(opts.FS, opts.Dir, opts.DiskReserveBytes, opts.Now, opts.Events)}
 	if err := m.open(); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
@@ -112,6 +114,7 @@ func OpenManager(opts ManagerOptions) (*Manager, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	m.cancel = cancel
 	m.wg.Go(func() { m.housekeeping(ctx) })
+	m.wg.Go(func() { m.makeSpares(ctx) })
 	return m, nil
 }
 

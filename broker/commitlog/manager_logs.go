@@ -268,6 +268,7 @@ func (m *Manager) housekeeping(ctx context.Context) {
 			if l.flushDue(now.UnixMilli()) {
 				m.flusher.ask(l)
 			}
+			l.expireSpare(now.UnixMilli())
 		}
 		if now.Sub(checkpointed) < time.Duration(m.opts.CheckpointIntervalMs)*time.Millisecond {
 			continue

@@ -27,7 +27,7 @@ type folder struct {
 }
 
 // sweep lists a partition folder and removes what an interrupted step left
-// there: temporary files, copies in the making, indexes without a log.
+// there: temporary files, copies in the making, spare files, indexes without a log.
 func sweep(fsys FS, dir string) (folder, error) {
 	f := folder{indexes: map[string]bool{}}
 	names, err := fsys.List(dir)
@@ -45,7 +45,7 @@ func sweep(fsys FS, dir string) (folder, error) {
 		isIndex := ok && (suffix == indexSuffix || suffix == timeSuffix || suffix == txnSuffix)
 		_, hasLog := slices.BinarySearch(f.bases, off)
 		left := isIndex && !hasLog
-		for _, s := range []string{tmpSuffix, cleanedSuffix, deletedSuffix, ".swap"} {
+		for _, s := range []string{tmpSuffix, cleanedSuffix, deletedSuffix, aheadSuffix, ".swap"} {
 			left = left || (len(name) > len(s) && name[len(name)-len(s):] == s)
 		}
 		if left {

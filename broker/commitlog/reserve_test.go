@@ -58,7 +58,7 @@ func TestReserveIsGivenBack(t *testing.T) {
 	}
 	m, l := start()
 	path := fill(l, 2<<20)
-	check("growing", path, l.active().size(), (2<<20)/reserveAhead+(128<<10))
+	check("growing", path, l.active().size(), (2<<20)+(128<<10)) // filled fast: as much again
 	must(t, l.Roll())
 	must(t, l.Flush())
 	check("sealed", path, l.segments()[0].size(), 8<<10)
@@ -114,15 +114,26 @@ func TestReserveLeavesTheLastRoom(t *testing.T) {
 	fsys.avail.Store(uint64(g.reserveBytes) + 1)
 	look()
 	s := newSegment(&fileCache{fs: fsys, maxOpenFiles: 9}, filepath.Join("d", "x"), 0)
-	s.reserve(4<<20, 1<<30, g)
+	s.reserve(4<<20, 1<<30, s.createdMs, g)
 	if g.roomy() || s.reservedBytes != 0 {
 		t.Fatal("reserved on a disk without room")
 	}
 	fsys.avail.Store(1 << 29)
 	look()
 	must(t, fsys.MkdirAll(filepath.Join("d", "x"), 0o755))
-	s.reserve(4<<20, 1<<30, g)
+	s.reserve(4<<20, 1<<30, s.createdMs, g)
 	if s.reservedBytes != 5<<20 {
+		t.Fatal(s.reservedBytes)
+	}
+	s.setEnds(5<<20, 1)
+	s.reserve(6<<20, 1<<30, s.createdMs+1000, g) // it grows fast: as much again as is there
+	if s.reservedBytes != 12<<20 {
+		t.Fatal(s.reservedBytes)
+	}
+	fsys.avail.Store(uint64(g.shortBytes) + 4<<20) // no look since, so it counts as roomy still
+	s.setEnds(12<<20, 2)
+	s.reserve(13<<20, 1<<30, s.createdMs+1000, g)
+	if s.reservedBytes != 13<<20+(13<<20)/reserveAhead {
 		t.Fatal(s.reservedBytes)
 	}
 	must(t, s.log.remove())

@@ -24,6 +24,7 @@ const (
 	cleanedSuffix  = ".cleaned" // a copy in the making
 	deletedSuffix  = ".deleted" // left by Apache Kafka
 	tmpSuffix      = ".tmp"
+	aheadSuffix    = ".ahead" // the log file of a segment to come
 )
 
 func fileName(offset int64, suffix string) string { return fmt.Sprintf("%020d%s", offset, suffix) }

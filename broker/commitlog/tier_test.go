@@ -175,3 +175,56 @@ func checkLives(t *testing.T, fs *MemFS) {
 	}
 	must(t, e.m.Close(context.Background(), 1))
 }
+
+// TestExportPart: ranges that were cut elsewhere are, put together from what the segments here have of them, what a log that is cut
+// there exports: bytes, aborted transactions and the producers' state.
+func TestExportPart(t *testing.T) {
+	e := newEnv(t, NewMemFS(), testConfig())
+	here := e.log()
+	big := e.cfg
+	big.SegmentBytes = 1 << 20
+	there, err := e.m.Create("there", testID, 0, big)
+	must(t, err)
+	for i := range 120 {
+		for _, l := range []*Log{here, there} {
+			_, err := l.AppendAsLeader(idempotent(t, 5, 0, int32(i*3), 3, true), int32(i/30), OriginClient)
+			must(t, err)
+			if i%6 == 5 {
+				marker := record.EndTxnMarker{ProducerID: 5, TimestampMs: 1_700_000_000_000, Commit: i%12 == 5}.Batch()
+				_, err = l.AppendAsLeader(marker, int32(i/30), OriginCoordinator)
+				must(t, err)
+			}
+		}
+		if i%17 == 16 {
+			must(t, there.Roll())
+		}
+	}
+	parts, ranges := 0, 0
+	for from := int64(0); from < there.Segments()[len(there.Segments())-1].Base; {
+		want, err := there.Export(from, there.End())
+		must(t, err)
+		var log, txns, producers []byte
+		for at := from; at < want.Next; parts++ {
+			p, err := here.ExportPart(at, want.Next)
+			must(t, err)
+			if p.Base != at || p.Next <= at || p.Next > want.Next {
+				t.Fatalf("[%d, %d) of [%d, %d)", p.Base, p.Next, at, want.Next)
+			}
+			log, txns, producers = append(log, readSpan(t, p.Log)...), append(txns, p.TxnIndex...), p.ProducerSnapshot
+			at = p.Next
+			p.Close()
+		}
+		if !slices.Equal(log, readSpan(t, want.Log)) || !slices.Equal(txns, want.TxnIndex) || !slices.Equal(producers, want.ProducerSnapshot) {
+			t.Fatalf("[%d, %d): %d bytes and %d of transactions, not %d and %d", from, want.Next, len(log), len(txns), want.Log.Len, len(want.TxnIndex))
+		}
+		from, ranges = want.Next, ranges+1
+		want.Close()
+	}
+	if segs := len(here.Segments()); ranges != 7 || parts <= ranges {
+		t.Fatalf("%d parts of %d segments for %d ranges", parts, segs, ranges)
+	}
+	_, err = here.ExportPart(0, 4)
+	wantCode(t, err, protocol.InvalidRequest)
+	_, err = here.ExportPart(0, here.End()+1)
+	wantCode(t, err, protocol.OffsetOutOfRange)
+}

@@ -457,9 +457,8 @@ func (l *Log) FreeBelow(off int64) (freedBytes int64, err error) {
 	}
 	l.mu.Lock()
 	l.setSegments(slices.Clone(l.segments()[n:]))
-	err = l.epochs.truncateStart(l.logStart.Load())
 	l.mu.Unlock()
-	if err != nil {
+	if err := l.epochs.truncateStart(l.logStart.Load()); err != nil { // no append waits for its fsync
 		return 0, l.diskError("leader epoch checkpoint", err)
 	}
 	for _, s := range segs[:n] {
