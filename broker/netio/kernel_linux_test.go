@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,60 +16,75 @@ import (
 	"varve/protocol"
 )
 
-// A peer on this machine is near: its replies are not paced, and whoever has anything but BBR keeps it.
+// A peer on this machine is near: replies to it are not paced, and who has anything but BBR keeps it.
 func TestNearPeersAreNotPaced(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	var l net.ListenConfig
+	plain, err := l.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	for _, has := range []string{"bbr", "cubic", "reno"} {
-		peer, err := net.Dial("tcp", l.Addr().String())
+	defer plain.Close()
+	raw, err := plain.(*net.TCPListener).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := congestionOf(t, raw)
+	if strings.HasPrefix(want, "bbr") {
+		want = "reno"
+	}
+	got := make(chan string, 1)
+	s := start(t, Options{Handler: handlerFunc(func(_ context.Context, c *Conn, _ []byte, done func(Reply)) {
+		got <- congestionOf(t, c.raw)
+		done(Reply{None: true})
+	})})
+	s.dial().send(requestFrame(produce, 1, nil))
+	if got := <-got; got != want {
+		t.Fatalf("congestion control %s, not %s", got, want)
+	}
+}
+
+// Each listener's own is what far peers get back.
+func TestPacingIsGivenBack(t *testing.T) {
+	for _, asked := range []string{"bbr", "cubic", "reno"} {
+		var was, before string
+		lc := net.ListenConfig{Control: func(_, _ string, rc syscall.RawConn) error {
+			_ = rc.Control(func(fd uintptr) { _ = setCongestion(fd, asked) }) // not every system has each
+			before = congestionOf(t, rc)
+			was = unpace(rc)
+			return nil
+		}}
+		l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer peer.Close()
-		nc, err := l.Accept()
+		defer l.Close()
+		raw, err := l.(*net.TCPListener).SyscallConn()
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer nc.Close()
-		raw, err := nc.(*net.TCPConn).SyscallConn()
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := &Conn{raw: raw}
-		if err := raw.Control(func(fd uintptr) {
-			_ = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, has) // not every system has each
-		}); err != nil {
-			t.Fatal(err)
-		}
-		before, _ := sendingOf(t, c)
-		c.keepNear()
-		after, sndbuf := sendingOf(t, c)
 		paced := strings.HasPrefix(before, "bbr")
-		if !paced && after != before || paced && after != "reno" && sndbuf > 2*nearSendBufferBytes {
-			t.Fatalf("%s became %s with a send buffer of %d bytes", before, after, sndbuf)
+		if has := congestionOf(t, raw); paced != (was != "") || paced && has != "reno" || !paced && has != before {
+			t.Fatalf("%s became %s, to be given back: %q", before, has, was)
+		}
+		(&Conn{raw: raw}).pace(was) // a socket without a peer is as good as far
+		if has := congestionOf(t, raw); has != before {
+			t.Fatalf("%s came back as %s", before, has)
 		}
 	}
 }
 
-// sendingOf is a connection's congestion control and send buffer; the kernel doubles what it is given.
-func sendingOf(t *testing.T, c *Conn) (congestion string, sndbuf int) {
+func congestionOf(t *testing.T, raw syscall.RawConn) (name string) {
 	t.Helper()
-	err := c.raw.Control(func(fd uintptr) {
+	err := raw.Control(func(fd uintptr) {
 		var err error
-		if congestion, err = unix.GetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION); err != nil {
-			t.Error(err)
-		}
-		if sndbuf, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF); err != nil {
+		if name, err = unix.GetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION); err != nil {
 			t.Error(err)
 		}
 	})
 	if err != nil {
 		t.Error(err)
 	}
-	return congestion, sndbuf
+	return name
 }
 
 // segmentsOut is how many segments with data a connection has sent.

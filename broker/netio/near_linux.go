@@ -2,33 +2,42 @@ package netio
 
 import (
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// keepNear frees replies to a peer that is a fraction of a millisecond away from BBR's pacing, where that is what the system
-// has. BBR spreads segments over time by timers: at such a distance a timer, an interrupt and a softirq for each of them, and
-// nothing to gain, for no queue on the way is worth sparing. Hot reads of 1 MiB per partition took twice the CPU and had half
-// the throughput. Reno is what every kernel has and lets everybody choose; so near, a loss costs it some milliseconds. Where
-// it is not allowed the send buffer is bounded instead, so that little is left to be paced: that costs a fifth more CPU than
-// Reno. Peers farther away keep what the system has, and so does a system that has anything but BBR.
-func (c *Conn) keepNear() {
-	if c.raw == nil {
+// unpace takes a listener out of BBR, where that is what the system has, and returns what it was; "" when nothing was
+// changed. BBR spreads segments over time by timers. For a peer a fraction of a millisecond away that is a timer and an
+// interrupt for each of them with nothing to gain, for no queue on the way is worth sparing: hot reads of 1 MiB per partition
+// took twice the CPU and had half the throughput. Reno is what every kernel has and lets everybody choose; so near, a loss
+// costs it some milliseconds. It must be the listener that has it: a connection that began with BBR is paced whatever it
+// changes to.
+func unpace(rc syscall.RawConn) (was string) {
+	_ = rc.Control(func(fd uintptr) {
+		has, err := unix.GetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION)
+		if err == nil && strings.HasPrefix(has, "bbr") && setCongestion(fd, "reno") == nil {
+			was = has
+		}
+	})
+	return was
+}
+
+// pace gives back what unpace took from the listener, unless the peer is near.
+func (c *Conn) pace(was string) {
+	if c.raw == nil || was == "" {
 		return
 	}
 	_ = c.raw.Control(func(fd uintptr) {
 		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
 		if err != nil || info.Rtt == 0 || info.Rtt > nearRTTMicros {
-			return
-		}
-		has, err := unix.GetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION)
-		if err != nil || !strings.HasPrefix(has, "bbr") {
-			return
-		}
-		if unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, "reno") != nil {
-			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF, nearSendBufferBytes)
+			_ = setCongestion(fd, was) // the system's own choice is always allowed
 		}
 	})
+}
+
+func setCongestion(fd uintptr, name string) error {
+	return unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, name)
 }
 
 // unread is how many bytes of the peer's have arrived and were not read.

@@ -84,7 +84,6 @@ const (
 	maxPreadBehindHeaderBytes    = 128 << 10
 	sendfileEdgeBytes            = 16 << 10
 	nearRTTMicros                = 250
-	nearSendBufferBytes          = 256 << 10
 	maxSendfileBytes             = 1 << 20
 	maxColdReads                 = 32 // at one time
 	coldStepBytes                = 128 << 10

@@ -44,6 +44,7 @@ type Server struct {
 type namedListener struct {
 	net.Listener
 	name string
+	was  string // congestion control that far peers get back; see unpace
 }
 
 // New returns a server that listens nowhere yet.
@@ -70,13 +71,17 @@ func New(o Options) (*Server, error) {
 // Connections queue in the kernel until Serve. The error is that of net.Listen:
 // errors.Is(err, syscall.EADDRINUSE) when the port is taken.
 func (s *Server) Listen(ctx context.Context, name, addr string) (net.Addr, error) {
-	var lc net.ListenConfig
+	var was string
+	lc := net.ListenConfig{Control: func(_, _ string, rc syscall.RawConn) error {
+		was = unpace(rc)
+		return nil
+	}}
 	l, err := lc.Listen(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
-	s.listeners = append(s.listeners, namedListener{Listener: l, name: name})
+	s.listeners = append(s.listeners, namedListener{Listener: l, name: name, was: was})
 	s.mu.Unlock()
 	s.opts.Events.Emit(ListenerOpened{Listener: name, Addr: l.Addr().String()})
 	return l.Addr(), nil
@@ -101,7 +106,7 @@ func (s *Server) accept(l namedListener) error {
 		switch {
 		case err == nil:
 			backoff = 0
-			s.admit(nc, l.name)
+			s.admit(nc, l)
 		case errors.Is(err, net.ErrClosed):
 			return nil
 		default:
@@ -117,14 +122,14 @@ func (s *Server) accept(l namedListener) error {
 }
 
 // admit starts a connection or closes it when it is over a bound.
-func (s *Server) admit(nc net.Conn, listener string) {
+func (s *Server) admit(nc net.Conn, l namedListener) {
 	ip := remoteIP(nc)
-	c := &Conn{ID: s.nextID.Add(1), Peer: nc.RemoteAddr().String(), Listener: listener, srv: s, nc: nc}
+	c := &Conn{ID: s.nextID.Add(1), Peer: nc.RemoteAddr().String(), Listener: l.name, srv: s, nc: nc}
 	c.wake.L = &c.mu
-	if bound, maxConns := s.register(c, ip); bound != "" {
+	if bound, maxConns := s.register(c, ip, l.was); bound != "" {
 		s.n.refusedConnections.Add(1)
 		_ = nc.Close()
-		s.peerEvent(ConnectionRefused{Listener: listener, Peer: c.Peer, Bound: bound, Max: maxConns})
+		s.peerEvent(ConnectionRefused{Listener: l.name, Peer: c.Peer, Bound: bound, Max: maxConns})
 	}
 }
 
@@ -136,7 +141,7 @@ func (s *Server) SetLimits(maxConnections, maxPerIP int) {
 }
 
 // register adds c and starts its reader. It returns the bound that forbids it.
-func (s *Server) register(c *Conn, ip netip.Addr) (bound string, maxConns int) {
+func (s *Server) register(c *Conn, ip netip.Addr, was string) (bound string, maxConns int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	maxPerIP := s.opts.MaxConnectionsPerIP
@@ -161,7 +166,7 @@ func (s *Server) register(c *Conn, ip netip.Addr) (bound string, maxConns int) {
 			c.raw = raw
 		}
 	}
-	c.keepNear()
+	c.pace(was)
 	c.ctx, c.cancel = context.WithCancelCause(s.ctx)
 	c.drain, c.stop = context.WithCancel(s.drain)
 	s.wg.Go(func() {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,15 +22,22 @@ const (
 	bareHeadBytes = 96
 	// bareRequestBytes: a 4-byte size, offset and length.
 	bareRequestBytes = 20
-	// bareCongestion is the congestion control with which the loop is fastest: BBR, where the system has that, paces by timers.
-	// varve chooses it alike for clients as near as ours.
+	// bareCongestion is the congestion control with which the loop is fastest: BBR, where the system has that, paces by timers,
+	// and a connection that begins with it goes on so. varve chooses alike for clients as near as ours.
 	bareCongestion = "reno"
 )
 
 // serveBare is the other side of each comparison: it answers each connection with the least work that moves the same
 // bytes, on a goroutine of its own. Requests are a 4-byte size and that many bytes.
 func serveBare(kind, path string) error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	lc := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+		var serr error
+		err := raw.Control(func(fd uintptr) {
+			serr = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, bareCongestion)
+		})
+		return errors.Join(err, serr)
+	}}
+	l, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
@@ -73,13 +82,6 @@ func serveBare(kind, path string) error {
 func bareSendfile(c *net.TCPConn, files []*os.File) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return err
-	}
-	var cerr error
-	err = raw.Control(func(fd uintptr) {
-		cerr = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, bareCongestion)
-	})
-	if err = errors.Join(err, cerr); err != nil {
 		return err
 	}
 	var req [bareRequestBytes]byte
