@@ -256,24 +256,8 @@ func TestUploadInsideLocalSegment(t *testing.T) {
 		t.Fatal(err)
 	}
 	tierEnd := w.end()
-	logs, err := commitlog.OpenManager(commitlog.ManagerOptions{FS: commitlog.NewMemFS(), Dir: "other", NodeID: 1, ClusterID: "cluster", Now: w.clock.Now})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = logs.Close(w.ctx, 1) })
-	c := commitlog.DefaultConfig()
-	c.SegmentBytes, c.IndexIntervalBytes = 3333, 200
-	log, err := logs.Create("t", w.part.id, 0, c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, b := range w.made {
-		if _, err := log.AppendAsFollower(append(record.Batch(nil), b...)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	w.part.log = log
-	for _, s := range log.Segments() {
+	w.elsewhere(3333)
+	for _, s := range w.part.log.Segments() {
 		if s.Base == tierEnd {
 			t.Fatal("the other log rolled at the same place: the test shows nothing")
 		}
@@ -288,6 +272,28 @@ func TestUploadInsideLocalSegment(t *testing.T) {
 		t.Fatalf("tier ended at %d, now at %d", tierEnd, w.end())
 	}
 	w.check()
+}
+
+// elsewhere gives the partition another replica's log, of other segments.
+func (w *world) elsewhere(segmentBytes int32) {
+	w.t.Helper()
+	logs, err := commitlog.OpenManager(commitlog.ManagerOptions{FS: commitlog.NewMemFS(), Dir: "other", NodeID: 1, ClusterID: "cluster", Now: w.clock.Now})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = logs.Close(w.ctx, 1) })
+	c := commitlog.DefaultConfig()
+	c.SegmentBytes, c.IndexIntervalBytes = segmentBytes, 200
+	log, err := logs.Create("t", w.part.id, 0, c)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, b := range w.made {
+		if _, err := log.AppendAsFollower(append(record.Batch(nil), b...)); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	w.part.log = log
 }
 
 // TestOnlyCommittedIsUploaded: nothing at or above the last stable offset.

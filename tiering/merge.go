@@ -178,46 +178,61 @@ type gathering struct {
 	size   int64
 	buf    []byte
 	scan   *batchScan
+	index  *commitlog.IndexBuilder
 	exp    *commitlog.Export
 	marker int64 // offset of the last one in the transaction index
 }
 
-// gather reads the old segments into one.
-func (m *Manager) gather(ctx context.Context, old []metastore.RemoteSegment, cfg TierConfig) (*commitlog.Export, error) {
-	first, final := old[0], old[len(old)-1]
+// newGathering begins a segment of [base, next), whose first batch has the time firstTimestamp.
+func (m *Manager) newGathering(base, next, firstTimestamp int64, cfg TierConfig) (*gathering, error) {
 	file, err := unnamedFile(m.o.CacheDir)
 	if err != nil {
 		return nil, err
 	}
-	g := &gathering{m: m, file: file, buf: make([]byte, chunkBytes), scan: newBatchScan(first.Base, final.Next), marker: -1}
-	g.exp = &commitlog.Export{Base: first.Base, Next: final.Next, FirstTimestamp: first.FirstTimestamp, MaxTimestamp: -1}
 	interval := cfg.IndexIntervalBytes
 	if interval <= 0 {
 		interval = commitlog.DefaultConfig().IndexIntervalBytes
 	}
-	index := commitlog.NewIndexBuilder(first.Base, interval)
-	g.scan.each = index.Add
-	for _, r := range old {
-		if err = g.take(ctx, r); err != nil {
-			break
-		}
-	}
+	g := &gathering{m: m, file: file, buf: make([]byte, chunkBytes), scan: newBatchScan(base, next), marker: -1,
+		index: commitlog.NewIndexBuilder(base, interval)}
+	g.exp = &commitlog.Export{Base: base, Next: next, FirstTimestamp: firstTimestamp, MaxTimestamp: -1}
+	g.scan.each = g.index.Add
+	return g, nil
+}
+
+// done ends the gathering, with what went wrong in the midst of it.
+func (g *gathering) done(err error) (*commitlog.Export, error) {
 	if err == nil {
 		err = g.scan.finish()
 	}
 	if err == nil {
 		var newest int64
-		g.exp.OffsetIndex, g.exp.TimeIndex, newest, err = index.Indexes()
+		g.exp.OffsetIndex, g.exp.TimeIndex, newest, err = g.index.Indexes()
 		if err == nil && newest > g.exp.MaxTimestamp {
-			err = corrupt(m.rowKey(final), "a record of time %d, but the rows' newest is %d", newest, g.exp.MaxTimestamp)
+			err = corrupt(fmt.Sprintf("segment %d-%d", g.exp.Base, g.exp.Next), "a record of time %d, but the newest of its sources is %d", newest, g.exp.MaxTimestamp)
 		}
 	}
-	g.exp.Log = protocol.Span{File: file, Len: g.size, Release: func() { file.Close() }}
+	g.exp.Log = protocol.Span{File: g.file, Len: g.size, Release: func() { g.file.Close() }}
 	if err != nil {
 		g.exp.Close()
 		return nil, err
 	}
 	return g.exp, nil
+}
+
+// gather reads the old segments into one.
+func (m *Manager) gather(ctx context.Context, old []metastore.RemoteSegment, cfg TierConfig) (*commitlog.Export, error) {
+	first := old[0]
+	g, err := m.newGathering(first.Base, old[len(old)-1].Next, first.FirstTimestamp, cfg)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range old {
+		if err = g.take(ctx, r); err != nil {
+			break
+		}
+	}
+	return g.done(err)
 }
 
 // unnamedFile makes a file that goes with its descriptor.
@@ -242,14 +257,49 @@ func (g *gathering) take(ctx context.Context, r metastore.RemoteSegment) error {
 	if err := g.copyLog(ctx, r, x); err != nil {
 		return err
 	}
-	g.exp.MaxTimestamp = max(g.exp.MaxTimestamp, r.MaxTimestamp)
-	g.exp.ProducerSnapshot = x.ProducerSnapshot
-	for _, e := range x.Epochs {
+	g.takeEnd(r.MaxTimestamp, x.ProducerSnapshot, x.Epochs)
+	g.takeTxns(x.TxnIndex)
+	return nil
+}
+
+// takeLocal appends a part of the local log.
+func (g *gathering) takeLocal(exp *commitlog.Export) error {
+	src := spanReader(exp.Log)
+	for off := int64(0); off < exp.Log.Len; {
+		b := g.buf[:min(int64(len(g.buf)), exp.Log.Len-off)]
+		if n, err := src.ReadAt(b, off); n < len(b) {
+			return fmt.Errorf("tiering: local log: %w", err)
+		}
+		if err := g.append(b); err != nil {
+			return err
+		}
+		off += int64(len(b))
+	}
+	g.takeEnd(exp.MaxTimestamp, exp.ProducerSnapshot, exp.Epochs)
+	g.takeTxns(exp.TxnIndex)
+	return nil
+}
+
+// takeEnd takes what is known where a source ends.
+func (g *gathering) takeEnd(maxTimestamp int64, producers []byte, epochs []commitlog.EpochStart) {
+	g.exp.MaxTimestamp = max(g.exp.MaxTimestamp, maxTimestamp)
+	g.exp.ProducerSnapshot = producers
+	for _, e := range epochs {
 		if n := len(g.exp.Epochs); n == 0 || e.Epoch > g.exp.Epochs[n-1].Epoch {
 			g.exp.Epochs = append(g.exp.Epochs, e)
 		}
 	}
-	g.takeTxns(x.TxnIndex)
+}
+
+// append checks bytes of the log and writes them to the file.
+func (g *gathering) append(b []byte) error {
+	if err := g.scan.feed(b); err != nil {
+		return err
+	}
+	if _, err := g.file.WriteAt(b, g.size); err != nil {
+		return fmt.Errorf("tiering: local room for a merge: %w", err)
+	}
+	g.size += int64(len(b))
 	return nil
 }
 
@@ -299,13 +349,9 @@ func (g *gathering) copyChunks(ctx context.Context, r metastore.RemoteSegment, c
 		if crc32.Checksum(b, castagnoli) != c.CRC32C {
 			return n, corrupt(key, "CRC32C of the chunk at %d", c.Stored)
 		}
-		if err := g.scan.feed(b); err != nil {
+		if err := g.append(b); err != nil {
 			return n, err
 		}
-		if _, err := g.file.WriteAt(b, g.size); err != nil {
-			return n, fmt.Errorf("tiering: local room for a merge: %w", err)
-		}
-		g.size += int64(len(b))
 		n++
 	}
 	return n, nil

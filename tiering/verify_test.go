@@ -345,3 +345,68 @@ func TestHeal(t *testing.T) {
 		t.Fatalf("%+v", found)
 	}
 }
+
+// TestHealMerged: a merged object is put together again from the local segments of its offsets.
+func TestHealMerged(t *testing.T) {
+	w := newMergeWorld(t, 40_000, nil)
+	w.start()
+	defer w.stop()
+	w.trickle(40)
+	if err := w.merge(); err != nil || len(w.rows()) > 10 {
+		t.Fatalf("%d segments: %v", len(w.rows()), err)
+	}
+	w.settle()
+	w.healAll()
+}
+
+// TestHealRolledElsewhere: the leader's log is cut into other segments than the objects are; its active segment counts too.
+func TestHealRolledElsewhere(t *testing.T) {
+	for _, segmentBytes := range []int32{1300, 3333, 1 << 20} {
+		w := settled(t)
+		w.elsewhere(segmentBytes)
+		w.healAll()
+	}
+}
+
+// healAll damages all objects and heals them.
+func (w *world) healAll() {
+	w.t.Helper()
+	rows := w.rows()
+	for i, r := range rows {
+		key := w.m.rowKey(r)
+		if b := w.object(key); i%2 > 0 {
+			b[10] ^= 1
+			w.put(key, b)
+		} else {
+			w.remove(key)
+		}
+	}
+	if rep, found := w.verify(VerifyOptions{Level: VerifyData, Repair: true}); rep.Repaired != int64(len(rows)) || rep.Findings != rep.Repaired {
+		w.t.Fatalf("%+v %+v", rep, found)
+	}
+	if rep, found := w.verify(VerifyOptions{Level: VerifyData}); len(found) != 0 || rep.Unchecked != 0 {
+		w.t.Fatalf("%+v %+v", rep, found)
+	}
+	for i, r := range w.rows() {
+		if was := rows[i]; r.Base != was.Base || r.Next != was.Next || r.LogBytes != was.LogBytes || r.MaxTimestamp != was.MaxTimestamp || r.FirstTimestamp != was.FirstTimestamp || r.ID == was.ID {
+			w.t.Errorf("%+v became %+v", was, r)
+		}
+	}
+	w.settle()
+	w.check()
+}
+
+// TestHealOtherBytes: a local log that does not hold what the object held is not taken for it.
+func TestHealOtherBytes(t *testing.T) {
+	w := settled(t)
+	w.made = w.made[:len(w.made)-8] // the last batches are missing
+	w.elsewhere(3333)
+	last := w.rows()[len(w.rows())-1]
+	w.remove(w.m.rowKey(last))
+	if last.Next <= w.part.log.End() {
+		t.Fatalf("the local log ends at %d, the tier at %d", w.part.log.End(), last.Next)
+	}
+	if rep, found := w.verify(VerifyOptions{Repair: true}); rep.Repaired != 0 || len(found) != 1 || !strings.Contains(found[0].Repair, "local is [0, ") {
+		t.Fatalf("%+v %+v", rep, found)
+	}
+}
