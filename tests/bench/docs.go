@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -92,8 +93,8 @@ func (r *results) markdown(plots map[string]string) string {
 			continue
 		}
 		e := r.Runs[name]
-		fmt.Fprintf(&b, "- %s: %d CPUs (%s), %d MB of memory, Linux %s, %s; varve %s with %s; Apache Kafka %s on %s, `%s`; flags `%s`\n", name,
-			e.CPUs, e.CPU, e.MemoryMB, e.Kernel, e.Filesystem, e.Varve, e.Go, e.Kafka, e.Java, e.JVM, e.Options)
+		fmt.Fprintf(&b, "- %s: %d CPUs (%s), %d MB of memory, Linux %s, %s, TCP with %s; varve %s with %s; Apache Kafka %s on %s, `%s`; flags `%s`\n", name,
+			e.CPUs, e.CPU, e.MemoryMB, e.Kernel, e.Filesystem, cmp.Or(e.Congestion, "what the system had"), e.Varve, e.Go, e.Kafka, e.Java, e.JVM, e.Options)
 	}
 	b.WriteString("\nBoth brokers read `tests/bench/server.properties`.\n")
 	if top, cpus := r.busiest(); top > busyLoad*float64(cpus) {

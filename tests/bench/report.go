@@ -157,6 +157,7 @@ type environment struct {
 	MemoryMB   int64  `json:"memoryMB"`
 	Kernel     string `json:"kernel"`
 	Filesystem string `json:"filesystem"`
+	Congestion string `json:"congestion"` // TCP's congestion control: what loopback costs hangs on it
 	Go         string `json:"go"`
 	Java       string `json:"java"`
 	Kafka      string `json:"kafka"`
@@ -273,6 +274,9 @@ func describe(ctx context.Context, o options) environment {
 				break
 			}
 		}
+	}
+	if raw, err := os.ReadFile("/proc/sys/net/ipv4/tcp_congestion_control"); err == nil {
+		e.Congestion = strings.TrimSpace(string(raw))
 	}
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) == nil {
