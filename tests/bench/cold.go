@@ -151,11 +151,11 @@ func (t *tiered) read(readers int) (sample, error) {
 		return nil, err
 	}
 	out[getsPerGB] = (after - gets) / (float64(t.bytes(readers)) / 1e9)
-	memory, err := t.metric("varve_tier_read_memory_bytes")
+	memory, err := t.metrics("varve_tier_read_memory_bytes", "")
 	out["memory MB"] = memory / 1e6
 	return out, err
 }
 
 func (t *tiered) gets() (float64, error) {
-	return t.metric(`varve_store_requests_total{cause="read",verb="get"}`)
+	return t.metrics("varve_store_requests_total", `cause="read",verb="get"`)
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -27,22 +25,6 @@ const (
 	bareGets     = 8
 	bareGetBytes = 8 << 20
 )
-
-// metric reads one series of the broker's metrics; 0 when there is none.
-func (t *tiered) metric(series string) (float64, error) {
-	resp, err := http.Get("http://" + t.node.HTTP + "/metrics")
-	if err != nil {
-		return 0, err
-	}
-	defer resp.Body.Close()
-	sc := bufio.NewScanner(resp.Body)
-	for sc.Scan() {
-		if rest, ok := strings.CutPrefix(sc.Text(), series+" "); ok {
-			return strconv.ParseFloat(rest, 64)
-		}
-	}
-	return 0, sc.Err()
-}
 
 // bareLane reads the same objects in a process of its own: bare drops the bytes, the relay sends them on, in order.
 func (t *tiered) bareLane(ctx context.Context, side string, w s3server.Weather) (*lane, error) {

@@ -114,7 +114,7 @@ func rows() []row {
 		pacedRow("latency/500-per-s", "500 requests a second", load{shape: shape16K, partitions: 16, producers: 4, acks: -1}, fixed(500)),
 	}
 	all = append(all, standingRows()...)
-	all = append(append(append(all, coldRows()...), coldPeerRows()...), besideRow())
+	all = append(append(append(all, coldRows()...), coldPeerRows()...), upRow(), besideRow())
 	all = append(all, scaleRows()...)
 	return append(all,
 		clientRow("clients/producer-perf", "Kafka's producer-perf, 1 KiB records, acks=all, its defaults", []string{"MB/s", cpuPerGB, "p50 ms", "p99 ms", peakRSS}, true, producerPerf),
