@@ -19,6 +19,7 @@
 //   - Nothing is allocated on a peer's word: a frame's size is checked against
 //     the bounds before its body is read, and buffers of large frames grow with
 //     the bytes that have arrived.
+//   - What is kept of memory for large frames is bounded, and goes when none come.
 //   - Everything is bounded: connections (in all and per address), requests and
 //     request bytes in flight (per connection and per broker; held by not
 //     reading), the time a peer may be idle, the time a frame may take, the

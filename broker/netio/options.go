@@ -71,7 +71,10 @@ const (
 	maxAsyncInlineBytes          = 64 << 10
 	frameStepBytes               = 128 << 10
 	firstFrameBytes              = 64 << 10
-	maxTrustedFrameBytes         = 4 << 20
+	maxTrustedFrameBytes         = 16 << 20
+	largeStepBytes               = 4 << 20
+	maxKeptLargeBytes            = 64 << 20 // by all connections together
+	keepLargeSeconds             = 5
 	maxExemptFrameBytes          = 1 << 20
 	minWriteProgressBytes        = 64 << 10
 	frameGrowFactor              = 4
