@@ -2,6 +2,7 @@ package metastore
 
 import (
 	"bytes"
+	"errors"
 
 	"github.com/cockroachdb/pebble/v2"
 	"google.golang.org/protobuf/proto"
@@ -114,6 +115,27 @@ func (s *Store) PendingSegments(after Cursor, limit int) (segs []RemoteSegment, 
 		}
 	}
 	return segs, next, nil
+}
+
+// IsPending reports whether a partition has a segment with this id in STARTED or DELETE_STARTED.
+func (s *Store) IsPending(topic protocol.UUID, partition int32, id protocol.UUID) (bool, error) {
+	h, err := s.fsm.acquire()
+	if err != nil {
+		return false, err
+	}
+	defer h.release()
+	key := segmentKey(nsStarted, &RemoteSegment{ID: id, TopicID: topic, Partition: partition})
+	for _, ns := range []byte{nsStarted, nsDeleting} {
+		key[0] = ns
+		_, closer, err := h.db.Get(key)
+		if err == nil {
+			return true, closer.Close()
+		}
+		if !errors.Is(err, pebble.ErrNotFound) {
+			return false, err
+		}
+	}
+	return false, nil
 }
 
 // PendingOf returns all segments of one partition in STARTED and DELETE_STARTED.

@@ -96,6 +96,7 @@ func (f *fakeMeta) MaxTimestamp(t protocol.UUID, p int32, from int64) (best int6
 func (f *fakeMeta) PendingSegments(metastore.Cursor, int) ([]metastore.RemoteSegment, metastore.Cursor, error) {
 	return nil, metastore.Cursor{}, nil
 }
+func (f *fakeMeta) IsPending(protocol.UUID, int32, protocol.UUID) (bool, error) { return false, nil }
 func (f *fakeMeta) PendingOf(protocol.UUID, int32) ([]metastore.RemoteSegment, error) {
 	return nil, nil
 }

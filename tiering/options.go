@@ -61,6 +61,7 @@ type Meta interface {
 	SegmentWithTxns(topicID protocol.UUID, partition int32, from int64) (metastore.RemoteSegment, bool, error)
 	MaxTimestamp(topicID protocol.UUID, partition int32, from int64) (int64, bool, error)
 	PendingSegments(after metastore.Cursor, limit int) ([]metastore.RemoteSegment, metastore.Cursor, error)
+	IsPending(topicID protocol.UUID, partition int32, id protocol.UUID) (bool, error)
 	PendingOf(topicID protocol.UUID, partition int32) ([]metastore.RemoteSegment, error)
 	JournalPending(maxEntries int) (entries []*metapb.JournalEntry, first, last uint64, err error)
 	JournalClear(ctx context.Context, through uint64) error

@@ -1,6 +1,7 @@
 package tiering
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path"
@@ -89,7 +90,7 @@ const (
 // The error is that of ctx; what a store did not show is counted in the report. In the folders of clusters that a restore took
 // over the objects that rows name are looked at, and nothing else: what else is there was never this cluster's.
 func (m *Manager) Verify(ctx context.Context, o VerifyOptions) (VerifyReport, error) {
-	v := &verifier{m: m, o: o, root: path.Join(m.o.Prefix, m.o.ClusterID) + "/"}
+	v := &verifier{m: m, o: o}
 	for _, c := range m.o.Meta.Image().Claims() {
 		v.claims = append(v.claims, c.ClusterId)
 	}
@@ -118,7 +119,6 @@ func (m *Manager) Verify(ctx context.Context, o VerifyOptions) (VerifyReport, er
 type verifier struct {
 	m      *Manager
 	o      VerifyOptions
-	root   string   // this cluster's folder
 	claims []string // clusters whose folders a restore took over
 	limit  *rate.Limiter
 	read   atomic.Int64
@@ -143,132 +143,35 @@ func (v *verifier) partitions() map[string][]partKey {
 	return out
 }
 
-// listed are the objects of one partition as LIST named them.
-type listed struct {
-	key     partKey
-	objects map[protocol.UUID]objstore.ObjectInfo // in this cluster's folder
-	claimed map[protocol.UUID]objstore.ObjectInfo // in folders that were taken over
-}
-
-// folder lists one spread folder and compares partition by partition.
+// folder compares what lies in one spread folder, of this cluster's and of each that a restore took over, with the rows. The error is
+// ctx's.
 func (v *verifier) folder(ctx context.Context, hh string, known []partKey) error {
-	claimed, err := v.claimed(ctx, hh)
-	if err != nil {
-		v.unchecked(err)
-		return ctx.Err()
-	}
-	seen := map[partKey]bool{}
-	var group *listed
-	flush := func() error {
-		if group == nil {
-			return nil
+	for _, cluster := range append([]string{""}, v.claims...) {
+		j := &join{v: v, cluster: cluster, seen: map[partKey]bool{}}
+		root := path.Join(v.m.o.Prefix, cmp.Or(cluster, v.m.o.ClusterID), hh) + "/"
+		err := v.m.o.Store.List(ctx, root, "", func(o objstore.ObjectInfo) bool {
+			j.object(ctx, o)
+			return ctx.Err() == nil
+		})
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil: // nothing follows from what it did not name
+			v.unchecked(fmt.Errorf("list %s: %w", root, err))
+			continue
 		}
-		seen[group.key] = true
-		return v.partition(ctx, group)
-	}
-	var inner error
-	err = v.m.o.Store.List(ctx, v.root+hh+"/", "", func(o objstore.ObjectInfo) bool {
-		k, err := ParseSegmentKey(o.Key)
-		if err != nil || k.Prefix != v.m.o.Prefix || k.ClusterID != v.m.o.ClusterID {
-			if v.o.Topic == nil {
-				v.found(Finding{Kind: FoundStranger, Key: o.Key, Bytes: o.Size, What: "varve writes no such key"})
+		j.close(ctx)
+		for _, key := range known {
+			if !j.seen[key] {
+				j.open(key)
+				j.close(ctx)
 			}
-			return true
 		}
-		if v.o.Topic != nil && !v.o.Topic(k.TopicID) {
-			return true
-		}
-		if key := (partKey{k.TopicID, k.Partition}); group == nil || group.key != key {
-			if inner = flush(); inner != nil {
-				return false
-			}
-			group = &listed{key, map[protocol.UUID]objstore.ObjectInfo{}, claimed[key]}
-		}
-		group.objects[k.ID] = o
-		v.count(func(r *VerifyReport) { r.Objects++; r.ObjectBytes += o.Size })
-		return true
-	})
-	if inner == nil && err == nil {
-		inner = flush()
-	}
-	if err != nil || inner != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		v.unchecked(fmt.Errorf("list %s%s/: %w", v.root, hh, cmpErr(inner, err)))
-		return nil
-	}
-	for _, key := range known {
-		if seen[key] {
-			continue
-		}
-		if err := v.partition(ctx, &listed{key: key, claimed: claimed[key]}); err != nil {
-			return err
-		}
 	}
 	return nil
-}
-
-// claimed lists one spread folder of the clusters that were taken over.
-func (v *verifier) claimed(ctx context.Context, hh string) (map[partKey]map[protocol.UUID]objstore.ObjectInfo, error) {
-	out := map[partKey]map[protocol.UUID]objstore.ObjectInfo{}
-	for _, cluster := range v.claims {
-		err := v.m.o.Store.List(ctx, path.Join(v.m.o.Prefix, cluster, hh)+"/", "", func(o objstore.ObjectInfo) bool {
-			k, err := ParseSegmentKey(o.Key)
-			if err != nil || v.o.Topic != nil && !v.o.Topic(k.TopicID) {
-				return true
-			}
-			key := partKey{k.TopicID, k.Partition}
-			if out[key] == nil {
-				out[key] = map[protocol.UUID]objstore.ObjectInfo{}
-			}
-			out[key][k.ID] = o
-			return true
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
-}
-
-func cmpErr(a, b error) error {
-	if a != nil {
-		return a
-	}
-	return b
-}
-
-// partition compares one partition's rows with its objects. The error is ctx's.
-func (v *verifier) partition(ctx context.Context, l *listed) error {
-	v.count(func(r *VerifyReport) { r.Partitions++ })
-	meta, at, next := v.m.o.Meta, int64(0), int64(-1)
-	start, err := meta.Tier(l.key.topic, l.key.partition)
-	for err == nil {
-		var rows []metastore.RemoteSegment
-		err = meta.SegmentsFrom(l.key.topic, l.key.partition, at, func(r metastore.RemoteSegment) bool {
-			rows = append(rows, r)
-			return len(rows) < maxVerifyPageRows
-		})
-		for _, r := range rows {
-			if next >= 0 && r.Base > max(next, start.LogStart) {
-				v.gap(l.key, max(next, start.LogStart), r.Base)
-			}
-			if next, at = r.Next, r.Next; ctx.Err() != nil {
-				return ctx.Err()
-			}
-			v.segment(ctx, l, r)
-		}
-		if len(rows) < maxVerifyPageRows {
-			break
-		}
-	}
-	if err != nil && protocol.CodeOf(err) != protocol.UnknownTopicID {
-		v.unchecked(fmt.Errorf("rows of %s-%d: %w", l.key.topic, l.key.partition, err))
-		return ctx.Err()
-	}
-	v.leftOver(ctx, l)
-	return ctx.Err()
 }
 
 // gap tells of offsets that no segment claims, unless retention has just passed them.
@@ -284,18 +187,14 @@ func (v *verifier) gap(key partKey, from, to int64) {
 		What: fmt.Sprintf("no segment claims offsets [%d, %d), the log starts at %d", from, to, st.LogStart)})
 }
 
-// segment looks at one readable segment.
-func (v *verifier) segment(ctx context.Context, l *listed, r metastore.RemoteSegment) {
+// segment looks at one readable segment; info is its object as LIST named it, nil when it did not.
+func (v *verifier) segment(ctx context.Context, r metastore.RemoteSegment, listed *objstore.ObjectInfo) {
 	v.count(func(rep *VerifyReport) { rep.Segments++ })
-	info, ok := l.objects[r.ID]
-	delete(l.objects, r.ID)
-	if !ok && inOtherFolder(r) {
-		if info, ok = l.claimed[r.ID]; ok {
-			v.count(func(rep *VerifyReport) { rep.Objects++; rep.ObjectBytes += info.Size })
-		}
-	}
 	f := v.finding(r)
-	if !ok {
+	var info objstore.ObjectInfo
+	if listed != nil {
+		info = *listed
+	} else {
 		var err error
 		switch info, err = v.m.o.Store.Head(ctx, f.Key); {
 		case isMissing(err):

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"varve/metastore"
 	"varve/protocol"
@@ -97,32 +96,9 @@ func (v *verifier) get(ctx context.Context, key string, off, length int64) ([]by
 	return b, err
 }
 
-// leftOver looks at the objects that no readable segment has named: they belong to an attempt, or wait for their deletion,
-// or are orphans.
-func (v *verifier) leftOver(ctx context.Context, l *listed) {
-	if len(l.objects) == 0 {
-		return
-	}
-	rows, err := v.m.o.Meta.PendingOf(l.key.topic, l.key.partition)
-	if err != nil {
-		v.unchecked(err)
-		return
-	}
-	for _, r := range rows {
-		delete(l.objects, r.ID)
-	}
-	for id, o := range l.objects {
-		k, err := ParseSegmentKey(o.Key)
-		if err != nil || ctx.Err() != nil {
-			return
-		}
-		v.orphan(ctx, k, id, o)
-	}
-}
-
 // orphan judges an object that had no row a moment ago. Its row may have come to be FINISHED, or both may be gone by now.
-func (v *verifier) orphan(ctx context.Context, k SegmentKey, id protocol.UUID, o objstore.ObjectInfo) {
-	if row, ok, err := v.m.o.Meta.SegmentAt(k.TopicID, k.Partition, k.Base); err != nil || ok && row.ID == id {
+func (v *verifier) orphan(ctx context.Context, k SegmentKey, o objstore.ObjectInfo) {
+	if row, ok, err := v.m.o.Meta.SegmentAt(k.TopicID, k.Partition, k.Base); err != nil || ok && row.ID == k.ID {
 		return
 	}
 	now, err := v.m.o.Store.Head(ctx, o.Key)
@@ -133,7 +109,7 @@ func (v *verifier) orphan(ctx context.Context, k SegmentKey, id protocol.UUID, o
 		v.unchecked(err)
 		return
 	}
-	if rows, err := v.m.o.Meta.PendingOf(k.TopicID, k.Partition); err != nil || slices.ContainsFunc(rows, func(r metastore.RemoteSegment) bool { return r.ID == id }) {
+	if pending, err := v.m.o.Meta.IsPending(k.TopicID, k.Partition, k.ID); err != nil || pending {
 		return
 	}
 	f := Finding{Kind: FoundOrphan, TopicID: k.TopicID, Partition: k.Partition, Base: k.Base, Next: k.Next, Key: o.Key, Bytes: now.Size,
@@ -160,7 +136,7 @@ func (v *verifier) keepOrphan(k SegmentKey, o objstore.ObjectInfo) string {
 		return fmt.Sprintf("left: it is %d s old, orphans go after %d s", age/1000, safe/1000)
 	}
 	st, err := m.o.Meta.Tier(k.TopicID, k.Partition)
-	if protocol.CodeOf(err) == protocol.UnknownTopicID {
+	if protocol.CodeOf(err) == protocol.UnknownTopicID && k.ClusterID == m.o.ClusterID {
 		return "" // its topic is deleted
 	}
 	if err != nil {
@@ -185,12 +161,34 @@ func (v *verifier) removeOrphans(ctx context.Context) {
 		left, err := m.deleteOrphans(ctx, batch)
 		for _, f := range batch {
 			f.Repair, f.Repaired = "deleted", true
-			if why := cmpErr(err, left[f.Key]); why != nil {
+			why := left[f.Key]
+			if err != nil {
+				why = err
+			}
+			if why != nil {
 				f.Repair, f.Repaired = "left: "+why.Error(), false
 			}
 			v.found(f)
 		}
 	}
+}
+
+// checkFolders makes sure that the folders of other clusters that orphans lie in are still this one's.
+func (m *Manager) checkFolders(ctx context.Context, orphans []Finding) error {
+	checked := map[string]bool{m.o.ClusterID: true}
+	for _, f := range orphans {
+		k, err := ParseSegmentKey(f.Key)
+		if err != nil {
+			return err
+		}
+		if !checked[k.ClusterID] {
+			if err := m.checkClaim(ctx, k.ClusterID, m.o.Meta.Image().ClaimEpoch(k.ClusterID)); err != nil {
+				return err
+			}
+		}
+		checked[k.ClusterID] = true
+	}
+	return nil
 }
 
 func (m *Manager) deleteOrphans(ctx context.Context, batch []Finding) (left map[string]error, err error) {
@@ -203,6 +201,9 @@ func (m *Manager) deleteOrphans(ctx context.Context, batch []Finding) (left map[
 	ctx, cancel := context.WithTimeout(ctx, m.deleteWithin())
 	defer cancel()
 	if err := m.checkOwner(ctx); err != nil {
+		return nil, err
+	}
+	if err := m.checkFolders(ctx, batch); err != nil {
 		return nil, err
 	}
 	if err := m.fail(fpScrubDelete); err != nil {

@@ -34,11 +34,11 @@ const (
 
 // The figures of the scale rows, in their order.
 var scaleFigures = []string{
-	"restore s", "restore us/segment", "restore CPU s", "restore peak RSS MB", "restore LISTs", "bucket snapshot s", "bucket snapshot MB",
+	"restore s", "restore us/segment", "restore CPU s", "restore peak RSS MB", "restore LISTs", "restored to serving s", "bucket snapshot s", "bucket snapshot MB",
 	"start ms", "RSS MB", "idle CPU %",
 	"GETs/seek", "most GETs/seek", "seek p50 ms", "metadata p50 ms", "metadata p99 ms", "fetch p50 ms", "GETs/fetch",
 	"metadata snapshot s", "metadata snapshot MB", "produce p99 ms", "produce max ms", "produce p99 ms, snapshot", "produce max ms, snapshot",
-	"verify s", "verify LISTs", "verify peak RSS MB", "$ a month of storage", "$ of requests", "disk MB",
+	"verify s", "verify CPU s", "verify LISTs", "verify HEADs", "verify peak RSS MB", "$ a month of storage", "$ of requests", "disk MB",
 }
 
 // scaleRows bring a lost cluster with many segments back from its bucket, and look at what a node with all of them can do.
@@ -103,7 +103,8 @@ func (s *scaleRun) round(ctx context.Context) (sample, error) {
 	}{{"restore", s.restore}, {"restart", s.restart}, {"seeks", s.seeks}, {"fetches", s.fetches}, {"stalls", s.stalls}, {"verify", s.verify}, {"cost", s.cost}} {
 		began := time.Now()
 		if err := step.do(ctx); err != nil {
-			return nil, fmt.Errorf("%s: %w\n%s", step.name, err, s.n.Stderr())
+			said := s.n.Stderr()
+			return nil, fmt.Errorf("%s: %w\n%s", step.name, err, said[max(0, len(said)-4000):])
 		}
 		fmt.Fprintf(os.Stderr, "scale: %s took %.1f s\n", step.name, time.Since(began).Seconds())
 	}
@@ -179,6 +180,12 @@ func (s *scaleRun) restore(ctx context.Context) error {
 	}
 	size, err := s.metric("varve_tier_snapshot_bytes")
 	s.out["bucket snapshot MB"] = size / 1e6
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	err = awaitServing(ctx, s.n.Kafka, map[string]int{scaleTopic: s.parts})
+	s.out["restored to serving s"] = time.Since(began).Seconds()
 	return err
 }
 
@@ -319,8 +326,12 @@ func (s *scaleRun) stalls(ctx context.Context) error {
 			return err
 		}
 		s.out["produce p99 ms"+during], s.out["produce max ms"+during] = out["produce p99 ms"], out["produce max ms"]
-		if now, err := snap(); err != nil || during != "" && now == had && !s.b.small {
-			return fmt.Errorf("there was no snapshot of the metadata meanwhile: %w", err)
+		now, err := snap()
+		if err != nil {
+			return err
+		}
+		if during != "" && now == had && !s.b.small {
+			return errors.New("there was no snapshot of the metadata meanwhile")
 		}
 	}
 	size, err := s.metric("varve_metadata_snapshot_bytes")
@@ -333,7 +344,7 @@ func (s *scaleRun) stalls(ctx context.Context) error {
 }
 
 func (s *scaleRun) verify(ctx context.Context) error {
-	lists := s.d.count("LIST")
+	lists, heads := s.d.count("LIST"), s.d.count("HEAD")
 	var rep struct{ Objects, Segments, Findings, Unchecked int64 }
 	used, err := measure(s.n.PID(), func() error { return s.tool(ctx, &rep, "tier", "verify", "--level", "list") })
 	if err != nil {
@@ -342,6 +353,7 @@ func (s *scaleRun) verify(ctx context.Context) error {
 	if n := int64(s.parts * s.per); rep.Objects != n || rep.Segments != n || rep.Findings+rep.Unchecked > 0 {
 		return fmt.Errorf("not %d objects: %+v", n, rep)
 	}
+	s.out["verify CPU s"], s.out["verify HEADs"] = used.cpu.Seconds(), float64(s.d.count("HEAD")-heads)
 	s.out["verify s"], s.out["verify LISTs"], s.out["verify peak RSS MB"] = used.wall.Seconds(), float64(s.d.count("LIST")-lists), float64(used.peak)/1e6
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"hash/crc32"
 	"path"
 	"slices"
+	"strconv"
 	"time"
 
 	"varve/metastore"
@@ -22,18 +23,19 @@ import (
 // The lost cluster whose bucket the scale rows read: one topic, each segment 1 MiB of log in batches of 128 records, a record a
 // millisecond. Everything of a segment follows from partition and number.
 const (
-	scaleTopic       = "history"
-	scaleBatches     = 8
-	scaleBatchRecs   = 128
-	scaleRecords     = scaleBatches * scaleBatchRecs // in a segment
-	scaleValueBytes  = 1010
-	scaleFirstOffset = 1 << 36             // retention has been there; and so all numbers take as many bytes
-	scaleFirstMs     = 1_600_000_000_000   // 2020-09-13
-	scaleJournaled   = 50                  // every so many segments one is in the journal only
-	scaleRowsRecord  = 1000                // rows in a record of the snapshot
-	scaleEntries     = 1000                // in a journal object
-	scaleIndex       = uint64(50_000_000)  // raft index of the snapshot
-	segmentMs        = int64(scaleRecords) // of log time in a segment
+	scaleTopic        = "history"
+	scaleBatches      = 8
+	scaleBatchRecs    = 128
+	scaleRecords      = scaleBatches * scaleBatchRecs // in a segment
+	scaleValueBytes   = 1010
+	scaleFirstOffset  = 1 << 36             // retention has been there; and so all numbers take as many bytes
+	scaleSegmentBytes = 1 << 20             // of the topic's config: no segment counts as small, and none is merged
+	scaleFirstMs      = 1_600_000_000_000   // 2020-09-13
+	scaleJournaled    = 50                  // every so many segments one is in the journal only
+	scaleRowsRecord   = 1000                // rows in a record of the snapshot
+	scaleEntries      = 1000                // in a journal object
+	scaleIndex        = uint64(50_000_000)  // raft index of the snapshot
+	segmentMs         = int64(scaleRecords) // of log time in a segment
 )
 
 // history is the lost cluster.
@@ -162,7 +164,7 @@ func (h *history) state(add func(*metapb.SnapshotRecord) error) error {
 		{Body: &metapb.SnapshotRecord_Cluster{Cluster: &metapb.SnapshotCluster{ClusterId: h.cluster, Index: scaleIndex, NextProducerId: 1000}}},
 		{Body: &metapb.SnapshotRecord_Locations{Locations: &metapb.SnapshotLocations{Locations: []string{"s3://lost"}}}},
 		{Body: &metapb.SnapshotRecord_Topic{Topic: &metapb.SnapshotTopic{TopicId: h.topic[:], Name: scaleTopic, LeaderEpochs: epochs, Replication: 1,
-			Configs: map[string]string{"remote.storage.enable": "true", "retention.ms": "-1"}}}},
+			Configs: map[string]string{"remote.storage.enable": "true", "retention.ms": "-1", "segment.bytes": strconv.Itoa(scaleSegmentBytes)}}}},
 	} {
 		if err := add(r); err != nil {
 			return err
