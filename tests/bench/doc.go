@@ -8,7 +8,8 @@
 //
 // Invariants: every side is a process of its own, and its CPU is the kernel's account of that process; a ratio is the median
 // of the rounds' own ratios, each between neighbours in time; produce rounds append to new files on a quiet disk; every
-// reply's error code and length is checked; a figure is never printed without the number of rounds behind it.
+// reply's error code and length is checked; a figure is never printed without the number of rounds behind it. Beside the
+// stall row a meter, a process of its own too, tells the machine's stalls from the broker's.
 //
 // Crash cases: a side that dies, answers an error or answers less than it must costs the row: the run goes on with the next
 // one on fresh brokers, and ends with exit code 1; nothing is retried. Brokers are killed and their data is removed at the

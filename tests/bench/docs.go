@@ -132,6 +132,12 @@ func (r *result) markdown(b *strings.Builder) {
 			fmt.Fprintf(b, "|%s\n", strings.Repeat("---|", len(line)))
 		}
 	}
+	for i, line := range r.notes() {
+		if i == 0 {
+			b.WriteString("\n")
+		}
+		fmt.Fprintf(b, "- %s\n", line)
+	}
 	fmt.Fprintf(b, "\n`%s`. Bounded by: %s\n", r.Command, r.Bound)
 }
 

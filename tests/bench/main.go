@@ -31,6 +31,8 @@ type options struct {
 	list           bool
 	bare           string
 	bareFile       string
+	meter          string
+	meterPIDs      string
 }
 
 func parse() (o options, err error) {
@@ -55,6 +57,8 @@ func parse() (o options, err error) {
 	flag.BoolVar(&o.list, "list", false, "list the rows and end")
 	flag.StringVar(&o.bare, "bare", "", "internal: run as the bare server (sendfile or append)")
 	flag.StringVar(&o.bareFile, "bare-file", "", "internal: the bare server's file")
+	flag.StringVar(&o.meter, "meter", "", "internal: run as the meter of hiccups, which writes to this folder")
+	flag.StringVar(&o.meterPIDs, "meter-pids", "", "internal: the broker's process and the generator's, which the meter watches")
 	flag.Parse()
 	if o.rows, err = regexp.Compile(*rows); err == nil {
 		o.sides, err = regexp.Compile(*sides)
@@ -78,6 +82,9 @@ func main() {
 func run(ctx context.Context, o options) error {
 	if o.bare != "" {
 		return serveBare(o.bare, o.bareFile)
+	}
+	if o.meter != "" {
+		return runMeter(o.meter, o.meterPIDs)
 	}
 	if o.small {
 		o.rounds, o.bytes, o.paced, o.idle, o.stall = 1, 16<<20, time.Second, time.Second, 2*time.Second

@@ -111,9 +111,11 @@ func pacedRow(name, what string, l load, rate rated) row {
 func stallRow() row {
 	l := load{shape: shape1K, partitions: 16, producers: 4, acks: -1}
 	return row{name: "stall", title: fmt.Sprintf("produce at -stall-mbps for -stall, %v, partitions 16, connections 4, old segments deleted", l.shape),
-		bound: "The file system: a write that meets a page under write-back, or a journal commit, waits for the disk.", sides: []string{varve, kafkaSide},
-		figures: []string{"MB/s", "longest gap ms", "gaps over 50 ms", "produce p99 ms", "produce p99.9 ms", "produce max ms", cpuPerGB, peakRSS},
-		alone:   true, rounds: 1,
+		bound: "The file system: a write that needs blocks waits for whoever looks for free ones, which reads bitmaps behind what is written back.",
+		sides: []string{varve, kafkaSide}, alone: true, rounds: 1,
+		figures: []string{"MB/s", "longest gap ms", "gaps over 50 ms", "gaps over 20 ms", "longest gap less waits for CPU ms", "longest append in the kernel ms",
+			"longest wait for CPU ms", "longest hiccup of the machine ms", "longest small write ms", "produce p99 ms", "produce p99.9 ms", "produce max ms",
+			cpuPerGB, peakRSS},
 		start: func(ctx context.Context, b *bench, side string) (*lane, error) {
 			batch, err := newBatch(l.shape)
 			if err != nil {
@@ -130,11 +132,14 @@ func stallRow() row {
 				return nil, err
 			}
 			return &lane{cold: true, close: drop,
-				round: func(context.Context) (sample, error) {
+				round: func(ctx context.Context) (sample, error) {
 					if err := settleDisk(b.data); err != nil {
 						return nil, err
 					}
-					return runPaced(s, topic, pace{load: l, perSecond: float64(b.stallMBps) * 1e6 / float64(len(batch)), lasting: b.stall})
+					out, notes, err := runMetered(ctx, b.data, s, topic,
+						pace{load: l, perSecond: float64(b.stallMBps) * 1e6 / float64(len(batch)), lasting: b.stall})
+					b.notes[side] = append(b.notes[side], notes...)
+					return out, err
 				}}, nil
 		}}
 }
@@ -145,14 +150,44 @@ type pacedRun struct {
 	batchBytes int
 	total      int // requests
 	began      time.Time
+	beganNs    int64 // the same, by the monotonic clock
 	conns      []*conn
 	frames     [][]byte
 	check      func([]byte) error
+	sent       []time.Duration   // by request: since began, when it had been written
+	spells     []spell           // what the meter saw, if there was one
 	acked      [][]time.Duration // by connection and request: since began
 	seen       []time.Duration   // by request: since began, when the consumer had it
 }
 
 func runPaced(s *server, topic string, p pace) (sample, error) {
+	r, err := newPacedRun(topic, p)
+	if err != nil {
+		return nil, err
+	}
+	return r.run(s, topic)
+}
+
+// runMetered is runPaced with a meter beside it, whose small writes go to dir; notes are about the longest gaps.
+func runMetered(ctx context.Context, dir string, s *server, topic string, p pace) (out sample, notes []string, err error) {
+	r, err := newPacedRun(topic, p)
+	if err != nil {
+		return nil, nil, err
+	}
+	h, err := startMeter(ctx, dir, s.pid)
+	if err != nil {
+		return nil, nil, err
+	}
+	out, err = r.run(s, topic)
+	spells, merr := h.stop()
+	if err = errors.Join(err, merr); err != nil {
+		return nil, nil, err
+	}
+	r.spells = spells
+	return out, r.explain(out), nil
+}
+
+func newPacedRun(topic string, p pace) (*pacedRun, error) {
 	batch, err := newBatch(p.shape)
 	if err != nil {
 		return nil, err
@@ -162,6 +197,12 @@ func runPaced(s *server, topic string, p pace) (sample, error) {
 	if p.partitions%p.producers != 0 || r.total < 1 {
 		return nil, fmt.Errorf("%d requests over %d connections to %d partitions", r.total, p.producers, p.partitions)
 	}
+	r.sent = make([]time.Duration, r.total)
+	return r, nil
+}
+
+func (r *pacedRun) run(s *server, topic string) (sample, error) {
+	p := r.pace
 	for range p.producers + 1 {
 		c, err := dial(s.addr)
 		if err != nil {
@@ -176,7 +217,7 @@ func runPaced(s *server, topic string, p pace) (sample, error) {
 	consumer := r.conns[p.producers]
 	r.conns = r.conns[:p.producers]
 	used, err := measure(s.pid, func() error {
-		r.began = time.Now()
+		r.began, r.beganNs = time.Now(), monotonicNs()
 		var g errgroup.Group
 		g.Go(r.write)
 		for i := range r.conns {
@@ -217,6 +258,7 @@ func (r *pacedRun) write() error {
 		if _, err := r.conns[p%r.producers].Write(r.frames[p]); err != nil {
 			return err
 		}
+		r.sent[i] = time.Since(r.began)
 	}
 	return nil
 }
@@ -265,11 +307,13 @@ func (r *pacedRun) tail(c *conn, topic string) error {
 	return nil
 }
 
+func (r *pacedRun) leadIn() time.Duration { return min(r.lasting/leadInShare, leadInMax) }
+
 func (r *pacedRun) report(out sample) {
 	var produce, endToEnd []time.Duration
 	var longest time.Duration
 	over := 0
-	leadIn := min(r.lasting/leadInShare, leadInMax)
+	leadIn := r.leadIn()
 	for k, acks := range r.acked {
 		for j, at := range acks {
 			d := r.due(k + j*r.producers)

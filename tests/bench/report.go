@@ -32,7 +32,8 @@ type result struct {
 	Bound   string              `json:"bound"`
 	Sides   []string            `json:"sides"`
 	Figures []string            `json:"figures"`
-	Samples map[string][]sample `json:"samples"` // by side, a sample for each round
+	Samples map[string][]sample `json:"samples"`         // by side, a sample for each round
+	Notes   map[string][]string `json:"notes,omitempty"` // by side
 	Command string              `json:"command"`
 	Load    string              `json:"load"` // the machine's load average when the row ended
 	Seconds float64             `json:"seconds"`
@@ -100,9 +101,22 @@ func (r *result) print(w io.Writer) {
 		fmt.Fprintf(t, "  %s\n", strings.Join(line, "\t"))
 	}
 	_ = t.Flush()
+	for _, line := range r.notes() {
+		fmt.Fprintf(w, "  %s\n", line)
+	}
 	for _, v := range r.verdicts() {
 		fmt.Fprintf(w, "  %s\n", v)
 	}
+}
+
+// notes are the lines about single events, those of the first side first.
+func (r *result) notes() (out []string) {
+	for _, side := range r.Sides {
+		for _, line := range r.Notes[side] {
+			out = append(out, side+": "+line)
+		}
+	}
+	return out
 }
 
 // verdict is how a row stands to one of its targets.

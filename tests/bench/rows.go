@@ -155,6 +155,7 @@ type bench struct {
 	loaded  map[string]*hotLog // by side and reading
 	rates   map[string]float64 // of paced rows: requests a second
 	topics  int
+	notes   map[string][]string  // on the row that runs, by side
 	cold    *tiered              // shared by the cold rows
 	peers   map[string]*peerTier // by side, shared by the rows of a tier in a folder
 }
@@ -185,6 +186,7 @@ func (b *bench) run(ctx context.Context, r row) (*result, error) {
 		}
 	}()
 	res := &result{row: r, Name: r.name, Title: r.title, Bound: r.bound, Sides: sides, Figures: r.figures, Samples: map[string][]sample{}, At: time.Now().UTC()}
+	b.notes = map[string][]string{}
 	rounds := b.rounds
 	if r.rounds > 0 {
 		rounds = min(rounds, r.rounds)
@@ -212,5 +214,6 @@ func (b *bench) run(ctx context.Context, r row) (*result, error) {
 			}
 		}
 	}
+	res.Notes = b.notes
 	return res, nil
 }
