@@ -27,6 +27,9 @@ const (
 	KeyDeleteRecords           int16 = 21
 	KeyInitProducerID          int16 = 22
 	KeyOffsetForLeaderEpoch    int16 = 23
+	KeyDescribeACLs            int16 = 29
+	KeyCreateACLs              int16 = 30
+	KeyDeleteACLs              int16 = 31
 	KeyDescribeConfigs         int16 = 32
 	KeyAlterConfigs            int16 = 33
 	KeyDescribeLogDirs         int16 = 35
@@ -69,6 +72,9 @@ var apiTable = []APIRange{
 	{KeyDeleteRecords, 0, 2, "DeleteRecords"},
 	{KeyInitProducerID, 0, 5, "InitProducerId"},
 	{KeyOffsetForLeaderEpoch, 2, 4, "OffsetForLeaderEpoch"},
+	{KeyDescribeACLs, 1, 3, "DescribeACLs"},
+	{KeyCreateACLs, 1, 3, "CreateACLs"},
+	{KeyDeleteACLs, 1, 3, "DeleteACLs"},
 	{KeyDescribeConfigs, 1, 4, "DescribeConfigs"},
 	{KeyAlterConfigs, 0, 2, "AlterConfigs"},
 	{KeyDescribeLogDirs, 1, 5, "DescribeLogDirs"},

@@ -158,6 +158,12 @@ func (d *Dispatcher) answer(c call, req kmsg.Request) (kmsg.Response, error) {
 		return d.deleteTopics(c, req), nil
 	case *kmsg.InitProducerIDRequest:
 		return d.initProducerID(c, req), nil
+	case *kmsg.DescribeACLsRequest:
+		return describeACLs(req)
+	case *kmsg.CreateACLsRequest:
+		return createACLs(req)
+	case *kmsg.DeleteACLsRequest:
+		return deleteACLs(req)
 	case *kmsg.DescribeConfigsRequest:
 		return d.describeConfigs(req), nil
 	case *kmsg.DeleteRecordsRequest:

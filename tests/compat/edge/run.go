@@ -36,7 +36,7 @@ func Cases() []Case {
 		describeConfigCases(), topicConfigCases(), brokerConfigCases(), tierCases(), internalCases(),
 		otherResourceCases(), moreMetadataCases(), moreFetchCases(), moreTopicCases(), recordCases(), describeCases(),
 		coordinatorCases(), joinCases(), staticCases(), syncCases(), heartbeatCases(), leaveCases(), commitCases(), fetchOffsetCases(),
-		listGroupCases(), deleteGroupCases(), producerIDCases(), absentCases(), bodyCases(), frameCases(),
+		listGroupCases(), deleteGroupCases(), producerIDCases(), aclCases(), absentCases(), bodyCases(), frameCases(),
 	} {
 		all = append(all, part...)
 	}
