@@ -2,7 +2,6 @@ package tiering
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -101,7 +100,7 @@ func (m *Manager) tryStore(ctx context.Context) error {
 	m.mu.Lock()
 	epoch := m.ownerEpoch
 	m.mu.Unlock()
-	b, err := json.Marshal(ownerObject{ownerVersion, m.o.ClusterID, epoch, m.o.DeleteDeadlineMs})
+	b, err := ownerObject{Version: ownerVersion, ClusterID: m.o.ClusterID, Epoch: epoch, DeleteDeadlineMs: m.o.DeleteDeadlineMs}.encode()
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -82,7 +81,7 @@ func (im *Import) Open(ctx context.Context) error {
 	}
 	im.through, im.topics, im.done = 0, map[protocol.UUID]int32{}, map[partKey]bool{}
 	// Nobody deletes in this folder, so whoever takes it over need not wait for deletes to end.
-	b, err := json.Marshal(ownerObject{Version: ownerVersion, ClusterID: im.ID, Epoch: 1, DeleteDeadlineMs: 1})
+	b, err := ownerObject{Version: ownerVersion, ClusterID: im.ID, Epoch: 1, DeleteDeadlineMs: 1}.encode()
 	if err != nil {
 		return err
 	}

@@ -274,66 +274,6 @@ func TestEveryMergeStepHasAFailpoint(t *testing.T) {
 	}
 }
 
-func TestMergeFaults(t *testing.T) {
-	get, put := objstore.VerbGet, objstore.VerbPut
-	for name, f := range map[string]objstore.Fault{
-		"get 500":          {Verb: get, Kind: objstore.FaultError, Times: 5},
-		"get SlowDown":     {Verb: get, Kind: objstore.FaultThrottle, Times: 5},
-		"get denied":       {Verb: get, Kind: objstore.FaultError, Err: objstore.ErrForbidden},
-		"get bucket gone":  {Verb: get, Kind: objstore.FaultError, Err: objstore.ErrBucketMissing},
-		"get hangs":        {Verb: get, Kind: objstore.FaultHang, Skip: 1},
-		"get wrong bytes":  {Verb: get, Kind: objstore.FaultWrongBytes, Times: 3},
-		"get truncated":    {Verb: get, Kind: objstore.FaultTruncated, Times: 40},
-		"put 500":          {Verb: put, Kind: objstore.FaultError},
-		"put SlowDown":     {Verb: put, Kind: objstore.FaultThrottle},
-		"put hangs":        {Verb: put, Kind: objstore.FaultHang},
-		"put denied":       {Verb: put, Kind: objstore.FaultError, Err: objstore.ErrForbidden},
-		"put bucket gone":  {Verb: put, Kind: objstore.FaultError, Err: objstore.ErrBucketMissing},
-		"put reply lost":   {Verb: put, Kind: objstore.FaultLostReply},
-		"put late":         {Verb: put, Kind: objstore.FaultLate},
-		"verify truncated": {Verb: get, Kind: objstore.FaultTruncated, Key: "0000000001-"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			hangs := f.Kind == objstore.FaultHang
-			w := newMergeWorld(t, 40_000, func(o *Options) {
-				if hangs {
-					o.UploadDeadlineMs = 1000
-				}
-			})
-			w.start()
-			defer w.stop()
-			w.trickle(20)
-			if f.Key == "" {
-				f.Key = ".seg"
-			}
-			w.m.indexes = newIndexCache()
-			w.store.Add(f)
-			was := w.ctx
-			if hangs {
-				var cancel context.CancelFunc
-				w.ctx, cancel = context.WithTimeout(w.ctx, 2*time.Second)
-				defer cancel()
-			}
-			err := w.merge()
-			w.ctx = was
-			if err == nil || w.rec.Count("tier_merge_failed") != 1 || len(w.rows()) != 20 {
-				t.Fatalf("%d segments, %d failures: %v", len(w.rows()), w.rec.Count("tier_merge_failed"), err)
-			}
-			w.store.Clear()
-			if err := w.store.Release(w.ctx); err != nil { // now the late object appears
-				t.Fatal(err)
-			}
-			w.trickle(1)
-			if err := w.merge(); err != nil || len(w.rows()) > 8 {
-				t.Fatalf("%d segments: %v", len(w.rows()), err)
-			}
-			w.settle()
-			w.check()
-		})
-	}
-}
-
 // TestMergeRefused: what changes under a merge makes the metastore refuse it, and its
 // object goes.
 func TestMergeRefused(t *testing.T) {

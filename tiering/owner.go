@@ -5,16 +5,19 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"time"
 
 	"varve/tiering/objstore"
 )
 
-// Owner object, version 1: JSON, so that a person who looks at a bucket can read
+// Owner object, version 2: JSON, so that a person who looks at a bucket can read
 // it.
 //
-//	{"version":1,"cluster_id":"...","epoch":1,"delete_deadline_ms":60000}
+//	{"version":2,"cluster_id":"...","epoch":1,"delete_deadline_ms":60000,"crc32c":305419896}
+//
+// The checksum is that of the same object without it. Version 1 has none, and is read.
 //
 // It is written once by conditional put. Its epoch rises when a restore takes the
 // prefix over; deletes are allowed only while it names this cluster with the epoch
@@ -25,6 +28,24 @@ type ownerObject struct {
 	ClusterID        string `json:"cluster_id"`
 	Epoch            int64  `json:"epoch"`
 	DeleteDeadlineMs int64  `json:"delete_deadline_ms,omitempty"`
+
+	CRC32C *uint32 `json:"crc32c,omitempty"`
+}
+
+// encode writes the object with its checksum.
+func (o ownerObject) encode() ([]byte, error) {
+	crc, err := o.checksum()
+	if err != nil {
+		return nil, err
+	}
+	o.CRC32C = &crc
+	return json.Marshal(o)
+}
+
+func (o ownerObject) checksum() (uint32, error) {
+	o.CRC32C = nil
+	b, err := json.Marshal(o)
+	return crc32.Checksum(b, castagnoli), err
 }
 
 func (o *ownerObject) deadline() time.Duration {
@@ -35,7 +56,7 @@ func (o *ownerObject) deadline() time.Duration {
 }
 
 const (
-	ownerVersion  = 1
+	ownerVersion  = 2
 	maxOwnerBytes = 4 << 10
 )
 
@@ -64,7 +85,7 @@ func (m *Manager) ClaimOwner(ctx context.Context) error {
 	if err := m.fail(fpOwnerPut); err != nil {
 		return err
 	}
-	b, err := json.Marshal(ownerObject{ownerVersion, m.o.ClusterID, 1, m.o.DeleteDeadlineMs})
+	b, err := ownerObject{Version: ownerVersion, ClusterID: m.o.ClusterID, Epoch: 1, DeleteDeadlineMs: m.o.DeleteDeadlineMs}.encode()
 	if err != nil {
 		return err
 	}
@@ -140,7 +161,7 @@ func takeOver(ctx context.Context, store objstore.Store, prefix, cluster, by str
 		if old.ClusterID == by {
 			return old.Epoch, old.deadline(), nil
 		}
-		b, err := json.Marshal(ownerObject{ownerVersion, by, old.Epoch + 1, old.DeleteDeadlineMs})
+		b, err := ownerObject{Version: ownerVersion, ClusterID: by, Epoch: old.Epoch + 1, DeleteDeadlineMs: old.DeleteDeadlineMs}.encode()
 		if err != nil {
 			return 0, 0, err
 		}
@@ -165,7 +186,14 @@ func readOwner(ctx context.Context, store objstore.Store, key string) (o ownerOb
 	if err := json.Unmarshal(b, &o); err != nil {
 		return o, corrupt(key, "not JSON: %v", err)
 	}
-	if o.Version != ownerVersion {
+	crc, err := o.checksum()
+	if err != nil {
+		return o, err
+	}
+	if o.Version == ownerVersion && (o.CRC32C == nil || *o.CRC32C != crc) {
+		return o, corrupt(key, "its CRC32C is %08x", crc)
+	}
+	if o.Version < 1 || o.Version > ownerVersion {
 		return o, &FormatError{fmt.Sprintf("version %d of the owner object", o.Version)}
 	}
 	return o, nil

@@ -37,40 +37,27 @@ func (r *readRig) consume(t *testing.T, off int64, patience time.Duration) (all 
 	return all, errs
 }
 
-// TestReadFaultMatrix: whatever the store does to the index or to the log, a client that
-// asks again reads every byte as it was written; only wrong bytes are an alarm.
-func TestReadFaultMatrix(t *testing.T) {
-	faults := map[string]objstore.Fault{
-		"500":           {Kind: objstore.FaultError, Times: 4},
-		"slow down":     {Kind: objstore.FaultThrottle, Times: 4},
-		"timeout":       {Kind: objstore.FaultHang, Times: 2},
-		"slow":          {Kind: objstore.FaultDelay, Delay: 30 * time.Millisecond, Times: -1},
-		"truncated":     {Kind: objstore.FaultTruncated, Times: 4},
-		"wrong bytes":   {Kind: objstore.FaultWrongBytes, Times: 2},
-		"access denied": {Kind: objstore.FaultError, Err: objstore.ErrForbidden, Times: 3},
-		"bucket gone":   {Kind: objstore.FaultError, Err: objstore.ErrBucketMissing, Times: 3},
-		"flaky":         {Kind: objstore.FaultError, Percent: 40, Times: -1},
-	}
-	for name, f := range faults {
-		for skip, place := range []string{"index", "log", "read-ahead"} {
-			for _, cacheBytes := range []int64{0, 4 * chunkBytes} {
-				t.Run(fmt.Sprintf("%s/%s/cache %d", name, place, cacheBytes), func(t *testing.T) {
-					r := newReadRig(t, 3, 40, 12_000, func(o *Options) {
-						o.CacheDir, o.CacheBytes, o.IndexCacheBytes = t.TempDir(), cacheBytes, cacheBytes
-					})
-					r.store.Add(objstore.Fault{
-						Kind: f.Kind, Verb: objstore.VerbGet, Skip: skip * 2, Times: f.Times, Percent: f.Percent, Err: f.Err, Delay: f.Delay,
-					})
-					r.o.Store = objstore.WithDeadline(r.store, objstore.Deadlines{Get: 50 * time.Millisecond})
-					got, errs := r.consume(t, 0, 20*time.Millisecond)
-					if !bytes.Equal(got, r.log) {
-						t.Fatalf("bytes differ, after %v", errs)
-					}
-					if alarms := r.rec.Count("tier_corruption"); (alarms > 0) != (name == "wrong bytes") {
-						t.Errorf("%d alarms", alarms)
-					}
+// TestReadSlowAndFlaky: while the store is slow, or fails now and then, a client that asks again reads every byte as it was written. (What
+// fails for a while and then does not is in the fault matrix.)
+func TestReadSlowAndFlaky(t *testing.T) {
+	for name, f := range map[string]objstore.Fault{
+		"slow":  {Kind: objstore.FaultDelay, Delay: 30 * time.Millisecond, Times: -1},
+		"flaky": {Kind: objstore.FaultError, Percent: 40, Times: -1},
+	} {
+		for _, cacheBytes := range []int64{0, tinyCache} {
+			t.Run(fmt.Sprintf("%s/cache %d", name, cacheBytes), func(t *testing.T) {
+				t.Parallel()
+				r := newReadRig(t, 3, 40, 12_000, func(o *Options) {
+					o.CacheDir, o.CacheBytes, o.IndexCacheBytes = t.TempDir(), cacheBytes, cacheBytes
 				})
-			}
+				f := f
+				f.Verb = objstore.VerbGet
+				r.store.Add(f)
+				got, errs := r.consume(t, 0, 20*time.Millisecond)
+				if !bytes.Equal(got, r.log) || r.rec.Count("tier_corruption") > 0 {
+					t.Fatalf("bytes differ, or there was an alarm, after %v", errs)
+				}
+			})
 		}
 	}
 }
@@ -217,10 +204,18 @@ func TestReadWithinMemory(t *testing.T) {
 		t.Errorf("%d bytes of chunks, the bound is 16 MiB", most.Load())
 	}
 	r.fills.wg.Wait()
-	r.mem.mu.Lock()
-	defer r.mem.mu.Unlock()
-	if kept := r.mem.passed.Len() + r.mem.unread.Len(); kept != r.mem.count || kept != len(r.mem.chunks) {
-		t.Errorf("%d chunks are kept, %d counted, %d filed", kept, r.mem.count, len(r.mem.chunks))
+	var kept, counted, filed int
+	for range 2000 { // what is queued for the disk is held until it is written
+		r.mem.mu.Lock()
+		kept, counted, filed = r.mem.passed.Len()+r.mem.unread.Len(), r.mem.count, len(r.mem.chunks)
+		r.mem.mu.Unlock()
+		if kept == counted {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	if kept != counted || kept != filed {
+		t.Errorf("%d chunks are kept, %d counted, %d filed", kept, counted, filed)
 	}
 }
 

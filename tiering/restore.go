@@ -62,6 +62,7 @@ type restoreJob struct {
 
 	mu      sync.Mutex
 	skip    map[uint64]string // snapshots that turned out to be damaged
+	skipOf  protocol.UUID     // the restore that found that
 	problem error
 }
 
@@ -267,6 +268,9 @@ func (m *Manager) source() (bucketReader, *RestoreReport) {
 	rep.ID, rep.Cluster, rep.Salvage = r.ID.String(), m.o.ClusterID, r.Salvage
 	m.job.mu.Lock()
 	defer m.job.mu.Unlock()
+	if m.job.skipOf != r.ID {
+		m.job.skip, m.job.skipOf = nil, r.ID
+	}
 	return newBucketReader(m.o.Store, m.o.Prefix, r.Source, RestoreRequest{ToMs: r.ToMs, Topics: r.Topics, Salvage: r.Salvage}, maps.Clone(m.job.skip), rep), rep
 }
 
@@ -276,7 +280,7 @@ func (m *Manager) restoreClaim(ctx context.Context) error {
 	r := m.o.Meta.Image().Restore()
 	src, _ := m.source()
 	if err := src.open(ctx); err != nil {
-		return err
+		return m.skipDamaged(err)
 	}
 	chain, err := src.claims(ctx)
 	if err != nil {
@@ -305,14 +309,19 @@ func (m *Manager) restoreClaim(ctx context.Context) error {
 	return m.restoreAdvance(ctx, r.ID, &metapb.RestoreAdvance{Next: metapb.RestorePhase_RESTORE_IMPORT, Claims: claims})
 }
 
-// skipDamaged notes a snapshot that cannot be used, so that the next try begins with the one before it.
+// skipDamaged notes a snapshot that cannot be used, so that the next try begins with the one before it. Where none is left they are all
+// looked at again: bytes can also turn on their way.
 func (m *Manager) skipDamaged(err error) error {
+	m.job.mu.Lock()
+	defer m.job.mu.Unlock()
+	var none *NoSourceError
+	if errors.As(err, &none) {
+		m.job.skip = nil
+	}
 	var bad *snapFailed
 	if !errors.As(err, &bad) {
 		return err
 	}
-	m.job.mu.Lock()
-	defer m.job.mu.Unlock()
 	if m.job.skip == nil {
 		m.job.skip = map[uint64]string{}
 	}
@@ -335,7 +344,7 @@ func (m *Manager) restoreImport(ctx context.Context) error {
 	m.job.bytes.Store(0)
 	src, rep := m.source()
 	if err := src.open(ctx); err != nil {
-		return err
+		return m.skipDamaged(err)
 	}
 	sink := &importSink{m: m, id: r.ID, rep: rep, fill: fill}
 	if err := src.run(ctx, sink, restorePartitions); err != nil {

@@ -14,7 +14,7 @@ import (
 	"varve/metastore/metapb"
 	"varve/protocol"
 	"varve/protocol/event"
-	"varve/tiering/objstore"
+	"varve/tests/s3server"
 )
 
 // fakeGroups are group offsets in memory. Partitions that are away do not answer.
@@ -48,8 +48,8 @@ func newSource(t *testing.T) (*world, *fakeGroups) {
 	t.Helper()
 	groups := &fakeGroups{parts: map[int32][]*metapb.GroupOffset{0: {groupAt("a", 5)}, 1: {groupAt("b", 1<<40)}}, away: map[int32]bool{}}
 	w := newWorld(t, keepAll(), nil)
-	w.store = objstore.NewFaulty(objstore.NewMem(w.clock.Now), 1)
-	w.opts.Store, w.opts.State, w.opts.Groups, w.opts.DeleteDeadlineMs = w.store, w.meta, groups, 50
+	w.useMem(w.clock.Now)
+	w.opts.State, w.opts.Groups, w.opts.DeleteDeadlineMs = w.meta, groups, 50
 	w.start()
 	t.Cleanup(w.stop)
 	return w, groups
@@ -211,28 +211,24 @@ func (g *target) reads(st metastore.TierState) {
 	}
 }
 
-// listed compares the bucket's segments with the rows of the target, in all states.
+// listed compares the bucket's segments with the rows of the target; what waits to be deleted may be gone.
 func (g *target) listed() {
 	g.t.Helper()
-	want := map[string]bool{}
-	for _, r := range rowsOf(g.t, g.meta, g.w.part.id) {
-		want[g.m.rowKey(r)] = true
-	}
 	pending, _, err := g.meta.PendingSegments(metastore.Cursor{}, 1<<20)
 	if err != nil {
 		g.t.Fatal(err)
 	}
+	waits := map[string]bool{}
 	for _, r := range pending {
-		want[g.m.rowKey(r)] = true
+		waits[r.ID.String()] = true
 	}
-	err = g.w.store.List(g.t.Context(), "", "", func(o objstore.ObjectInfo) bool {
-		if _, err := ParseSegmentKey(o.Key); err == nil && !want[o.Key] {
-			g.t.Errorf("no row for object %s", o.Key)
-		}
-		return true
-	})
+	objects, err := g.w.walk()
 	if err != nil {
 		g.t.Fatal(err)
+	}
+	rows := append(plainRows(rowsOf(g.t, g.meta, g.w.part.id)), plainRows(pending)...)
+	for _, diff := range s3server.Differences(objects, rows, func(id string) bool { return waits[id] }) {
+		g.t.Error(diff)
 	}
 }
 

@@ -1,11 +1,13 @@
 package objstore
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -24,11 +26,16 @@ const (
 	FaultLostReply
 	// FaultLate (put) reports a failure at once; the object appears at Release.
 	FaultLate
-	// FaultWrongBytes (get) flips one bit of the body.
+	// FaultWrongBytes flips one bit of the body: of what a get brings, or of what a put
+	// sends, which the store then refuses.
 	FaultWrongBytes
-	// FaultTruncated (get) cuts the body short, with the error the drivers give.
+	// FaultTruncated cuts the body short, with the error the drivers give.
 	FaultTruncated
-	// FaultStaleList (list) hides objects put since the fault was added.
+	// FaultReset breaks off in the middle: half of a get's body or of a list's objects
+	// come, half of a delete's keys go, half of a put is sent and nothing stored.
+	FaultReset
+	// FaultStaleList (list) answers as the store stood when the fault was added: it
+	// hides what was put since, and shows what was deleted since.
 	FaultStaleList
 	// FaultPartialDelete (delete) leaves about half of the keys and names them.
 	FaultPartialDelete
@@ -59,9 +66,11 @@ type Faulty struct {
 	mu     sync.Mutex
 	rng    *rand.Rand
 	script []*Fault
-	fresh  map[string]bool // keys put while a FaultStaleList stood in the script
+	fresh  map[string]bool       // keys put while a FaultStaleList stood in the script
+	gone   map[string]ObjectInfo // and those deleted
 	late   []latePut
 	calls  map[Verb]int
+	met    int
 }
 
 type latePut struct {
@@ -74,7 +83,7 @@ type latePut struct {
 func NewFaulty(inner Store, seed uint64) *Faulty {
 	return &Faulty{
 		inner: inner, rng: rand.New(rand.NewPCG(seed, seed)),
-		fresh: map[string]bool{}, calls: map[Verb]int{},
+		fresh: map[string]bool{}, gone: map[string]ObjectInfo{}, calls: map[Verb]int{},
 	}
 }
 
@@ -86,6 +95,10 @@ func (f *Faulty) Add(faults ...Fault) {
 		if fault.Times == 0 {
 			fault.Times = 1
 		}
+		if fault.Kind == FaultStaleList {
+			clear(f.fresh)
+			clear(f.gone)
+		}
 		f.script = append(f.script, &fault)
 	}
 }
@@ -96,6 +109,7 @@ func (f *Faulty) Clear() {
 	defer f.mu.Unlock()
 	f.script = nil
 	clear(f.fresh)
+	clear(f.gone)
 }
 
 // Calls returns how often a verb was called.
@@ -103,6 +117,13 @@ func (f *Faulty) Calls(v Verb) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.calls[v]
+}
+
+// Met returns how many calls met a fault.
+func (f *Faulty) Met() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.met
 }
 
 // Release lets the late puts happen now, in order, and returns their errors.
@@ -142,6 +163,7 @@ func (f *Faulty) next(verb Verb, keys ...string) *Fault {
 		if fault.Times > 0 {
 			fault.Times--
 		}
+		f.met++
 		copied := *fault
 		return &copied
 	}
@@ -213,9 +235,14 @@ func (f *Faulty) Put(ctx context.Context, key string, body Body, opt PutOptions)
 		f.mu.Unlock()
 		return ObjectInfo{}, fault.err("writer paused")
 	}
+	if fault != nil && (fault.Kind == FaultWrongBytes || fault.Kind == FaultTruncated || fault.Kind == FaultReset) {
+		return ObjectInfo{}, f.refuse(ctx, fault, key, body, opt)
+	}
 	info, err := f.inner.Put(ctx, key, body, opt)
-	if err == nil {
-		f.noteFresh(key)
+	if err == nil && f.stale() {
+		f.mu.Lock()
+		f.fresh[key] = true
+		f.mu.Unlock()
 	}
 	if err = fault.after(err); err != nil {
 		return ObjectInfo{}, err
@@ -223,15 +250,24 @@ func (f *Faulty) Put(ctx context.Context, key string, body Body, opt PutOptions)
 	return info, nil
 }
 
-func (f *Faulty) noteFresh(key string) {
+// refuse reads as much of a put's body as the fault lets through. What does not fit its
+// checksum, no store keeps: the drivers always send one.
+func (f *Faulty) refuse(ctx context.Context, fault *Fault, key string, body Body, opt PutOptions) error {
+	if fault.Kind == FaultReset {
+		_, err := readBody(ctx, key, Body{ReaderAt: body.ReaderAt, Size: body.Size / 2}, PutOptions{})
+		return errors.Join(&RetryableError{Err: errors.New("injected: connection reset")}, err)
+	}
+	if _, err := readBody(ctx, key, body, opt); err != nil {
+		return err
+	}
+	return &RetryableError{Err: errors.New("injected: BadDigest")}
+}
+
+// stale reports whether a FaultStaleList stands in the script.
+func (f *Faulty) stale() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, fault := range f.script {
-		if fault.Kind == FaultStaleList && fault.Times != 0 {
-			f.fresh[key] = true
-			return
-		}
-	}
+	return slices.ContainsFunc(f.script, func(fault *Fault) bool { return fault.Kind == FaultStaleList && fault.Times != 0 })
 }
 
 // Get implements Store.
@@ -247,7 +283,7 @@ func (f *Faulty) Get(ctx context.Context, key string, off, length int64, cause s
 	if fault.Kind == FaultLostReply {
 		return nil, errors.Join(fault.err("reply lost"), body.Close())
 	}
-	if fault.Kind != FaultWrongBytes && fault.Kind != FaultTruncated {
+	if fault.Kind != FaultWrongBytes && fault.Kind != FaultTruncated && fault.Kind != FaultReset {
 		return body, nil
 	}
 	return f.spoil(fault, key, body)
@@ -265,6 +301,10 @@ func (f *Faulty) spoil(fault *Fault, key string, body io.ReadCloser) (io.ReadClo
 	f.mu.Lock()
 	at := f.rng.IntN(len(data))
 	f.mu.Unlock()
+	if fault.Kind == FaultReset {
+		reset := &RetryableError{Err: fmt.Errorf("injected: get %q: connection reset", key)}
+		return io.NopCloser(io.MultiReader(bytes.NewReader(data[:len(data)/2]), errReader{reset})), nil
+	}
 	if fault.Kind == FaultTruncated {
 		return io.NopCloser(io.MultiReader(strings.NewReader(string(data[:at])), errReader{shortRead(key, int64(len(data)-at))})), nil
 	}
@@ -289,7 +329,7 @@ func (f *Faulty) Head(ctx context.Context, key string) (ObjectInfo, error) {
 	return info, nil
 }
 
-// List implements Store. FaultLostReply ends the listing after its first object.
+// List implements Store. FaultLostReply and FaultReset end the listing after a part of its objects.
 func (f *Faulty) List(ctx context.Context, prefix, startAfter string, fn func(ObjectInfo) bool) error {
 	fault := f.next(VerbList, prefix)
 	if err := fault.before(ctx); err != nil {
@@ -298,24 +338,42 @@ func (f *Faulty) List(ctx context.Context, prefix, startAfter string, fn func(Ob
 	if fault == nil {
 		return f.inner.List(ctx, prefix, startAfter, fn)
 	}
-	cut := false
+	var infos []ObjectInfo
+	f.mu.Lock()
+	for key, info := range f.gone {
+		if fault.Kind == FaultStaleList && strings.HasPrefix(key, prefix) && key > startAfter {
+			infos = append(infos, info)
+		}
+	}
+	f.mu.Unlock()
 	err := f.inner.List(ctx, prefix, startAfter, func(info ObjectInfo) bool {
 		f.mu.Lock()
-		hidden := fault.Kind == FaultStaleList && f.fresh[info.Key]
-		f.mu.Unlock()
-		if hidden {
-			return true
+		defer f.mu.Unlock()
+		if fault.Kind != FaultStaleList || !f.fresh[info.Key] {
+			infos = append(infos, info)
 		}
-		if cut = fault.Kind == FaultLostReply; cut {
-			fn(info)
-			return false
-		}
-		return fn(info)
+		return true
 	})
-	if cut && err == nil {
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(infos, func(a, b ObjectInfo) int { return strings.Compare(a.Key, b.Key) })
+	most := len(infos)
+	switch fault.Kind {
+	case FaultLostReply:
+		most = min(most, 1)
+	case FaultReset, FaultTruncated:
+		most /= 2
+	}
+	for _, info := range infos[:most] {
+		if !fn(info) {
+			return nil
+		}
+	}
+	if fault.Kind == FaultLostReply || fault.Kind == FaultReset || fault.Kind == FaultTruncated {
 		return fault.err("listing cut")
 	}
-	return err
+	return nil
 }
 
 // Delete implements Store.
@@ -325,7 +383,7 @@ func (f *Faulty) Delete(ctx context.Context, keys []string) ([]KeyError, error) 
 		return nil, err
 	}
 	var left []KeyError
-	if fault != nil && fault.Kind == FaultPartialDelete {
+	if fault != nil && (fault.Kind == FaultPartialDelete || fault.Kind == FaultReset) {
 		var gone []string
 		for i, k := range keys {
 			if i%2 == 0 {
@@ -336,9 +394,37 @@ func (f *Faulty) Delete(ctx context.Context, keys []string) ([]KeyError, error) 
 		}
 		keys = gone
 	}
+	if err := f.remember(ctx, keys); err != nil {
+		return nil, err
+	}
 	failed, err := f.inner.Delete(ctx, keys)
 	if err = fault.after(err); err != nil {
 		return nil, err
 	}
+	if fault != nil && fault.Kind == FaultReset {
+		return nil, fault.err("connection reset")
+	}
 	return append(left, failed...), nil
+}
+
+// remember keeps what a stale list goes on showing.
+func (f *Faulty) remember(ctx context.Context, keys []string) error {
+	if !f.stale() {
+		return nil
+	}
+	for _, k := range keys {
+		info, err := f.inner.Head(ctx, k)
+		if errors.Is(err, ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		f.mu.Lock()
+		if !f.fresh[k] {
+			f.gone[k] = info
+		}
+		f.mu.Unlock()
+	}
+	return nil
 }

@@ -112,6 +112,18 @@ func (m *Mem) Head(ctx context.Context, key string) (ObjectInfo, error) {
 	return o.info, nil
 }
 
+// Objects are the sizes of all objects by key, by a plain look at what is there, for tests that
+// hold what List says against it.
+func (m *Mem) Objects() map[string]int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := make(map[string]int64, len(m.objects))
+	for k, o := range m.objects {
+		out[k] = int64(len(o.data))
+	}
+	return out
+}
+
 // List implements Store. It lists the objects there were when it was called.
 func (m *Mem) List(ctx context.Context, prefix, startAfter string, fn func(ObjectInfo) bool) error {
 	m.mu.Lock()

@@ -315,6 +315,32 @@ func TestFaulty(t *testing.T) {
 	if keys := listAll(t, f, "a/", ""); len(keys) != 3 {
 		t.Fatalf("fresh list: %q", keys)
 	}
+	f.Add(Fault{Kind: FaultStaleList, Verb: VerbList})
+	if _, err := f.Delete(ctx, []string{"a/2"}); err != nil {
+		t.Fatal(err)
+	}
+	if keys := listAll(t, f, "a/", ""); len(keys) != 3 {
+		t.Fatalf("stale list after a delete: %q", keys)
+	}
+	mustPut(t, f, "a/2", data)
+
+	f.Add(Fault{Kind: FaultReset, Verb: VerbPut}, Fault{Kind: FaultWrongBytes, Verb: VerbPut}, Fault{Kind: FaultReset, Verb: VerbList}, Fault{Kind: FaultReset, Verb: VerbGet})
+	for range 2 {
+		if _, err := f.Put(ctx, "a/4", BytesBody(data), PutOptions{}); !IsRetryable(err) {
+			t.Fatal(err)
+		}
+		wantAbsent(t, f, "a/4")
+	}
+	n := 0
+	if err := f.List(ctx, "a/", "", func(ObjectInfo) bool { n++; return true }); !IsRetryable(err) || n != 1 {
+		t.Fatalf("half a list: %d %v", n, err)
+	}
+	if _, err := getRange(ctx, f, "a/1", 0, -1); !IsRetryable(err) {
+		t.Fatalf("half a body: %v", err)
+	}
+	if f.Met() != 9 {
+		t.Fatalf("%d faults were met", f.Met())
+	}
 
 	f.Add(Fault{Kind: FaultPartialDelete, Verb: VerbDelete})
 	failed, err := f.Delete(ctx, []string{"a/1", "a/2", "a/3"})
