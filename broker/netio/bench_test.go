@@ -1,11 +1,13 @@
 package netio
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"testing"
 
 	"varve/protocol"
@@ -44,6 +46,32 @@ func BenchmarkRoundTrip(b *testing.B) {
 	for b.Loop() {
 		if _, err := nc.Write(frame); err != nil {
 			b.Fatal(err)
+		}
+		if _, err := io.ReadFull(nc, buf); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkLateReplies is the cost of requests whose replies come together from elsewhere, the oldest last: acks=all with
+// followers.
+func BenchmarkLateReplies(b *testing.B) {
+	const n = 5 // as many as a producer has in flight
+	late := make(chan func(Reply), n)
+	nc := benchServer(b, handlerFunc(func(_ context.Context, _ *Conn, _ []byte, done func(Reply)) { late <- done }))
+	frames := bytes.Repeat(requestFrame(produce, 1, make([]byte, 1000)), n)
+	buf := make([]byte, 8*n)
+	var waiting [n]func(Reply)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := nc.Write(frames); err != nil {
+			b.Fatal(err)
+		}
+		for i := range waiting {
+			waiting[i] = <-late
+		}
+		for _, done := range slices.Backward(waiting[:]) {
+			done(corrReply(1))
 		}
 		if _, err := io.ReadFull(nc, buf); err != nil {
 			b.Fatal(err)

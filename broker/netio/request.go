@@ -112,9 +112,6 @@ func (c *Conn) pump(block bool) {
 		if !ok {
 			return
 		}
-		if !block && out.requests > 1 {
-			out.merge()
-		}
 		if !block && !c.trySend(&out.Reply) {
 			c.handOver(out)
 			return
@@ -137,17 +134,6 @@ func (r *Reply) plain() bool { return !r.Close && r.MuteFor == 0 }
 // small says that a reply is cheaper copied than written on its own.
 func (r *Reply) small() bool {
 	return len(r.Spans) == 1 && r.Spans[0].File == nil && r.Spans[0].Len <= maxMergedReplyBytes
-}
-
-// merge makes the memory of several replies one span.
-func (o *outgoing) merge() {
-	buf := getBuffer(int(protocol.SpansLen(o.Spans)))
-	all := buf.b[:0]
-	for i := range o.Spans {
-		all = append(all, o.Spans[i].Bytes...)
-	}
-	protocol.ReleaseSpans(o.Spans)
-	o.Spans = []protocol.Span{{Bytes: all, Len: int64(len(all)), Release: buf.free}}
 }
 
 // nextReplies takes the reply that is due, and if it is small the small ones behind
