@@ -26,7 +26,7 @@ import (
 // instead from version 10 (KIP-951), topic ids instead of names from version 13.
 func (d *Dispatcher) produce(c call, req *kmsg.ProduceRequest, done func(netio.Reply)) {
 	p := newProduceCall()
-	p.d, p.listener, p.header, p.acks, p.done = d, c.conn.Listener, c.header, req.Acks, done
+	p.d, p.call, p.acks, p.done = d, c, req.Acks, done
 	p.resp.Version = req.Version
 	app := p.read(req, c.header.ClientID)
 	if len(app.Partitions) == 0 {
@@ -40,11 +40,10 @@ func (d *Dispatcher) produce(c call, req *kmsg.ProduceRequest, done func(netio.R
 // has been sent. What the replicas get is not part of it: they may look at that
 // a moment longer.
 type produceCall struct {
-	d        *Dispatcher
-	listener string
-	header   protocol.Header
-	acks     int16
-	done     func(netio.Reply)
+	d    *Dispatcher
+	call call
+	acks int16
+	done func(netio.Reply)
 
 	resp kmsg.ProduceResponse
 	sent []place // of each partition that went to the replicas
@@ -165,7 +164,7 @@ func grow[T any](s []T) []T {
 func (p *produceCall) refuse(app *replica.AppendRequest) {
 	kept := 0
 	for i := range app.Partitions {
-		if err := checkBatch(p.header.Version, &app.Partitions[i]); err != nil {
+		if err := checkBatch(p.call.header.Version, &app.Partitions[i]); err != nil {
 			p.answer(p.sent[i], &replica.AppendResult{
 				Err: protocol.CodeOf(err), Message: protocol.MessageOf(err),
 				BaseOffset: -1, LogAppendTime: -1, LogStart: -1, Leader: -1, LeaderEpoch: -1,
@@ -223,7 +222,7 @@ func (p *produceCall) answer(at place, r *replica.AppendResult) {
 		bad.RelativeOffset, bad.ErrorMessage = e.Index, ptr(e.Message)
 		out.ErrorRecords = append(out.ErrorRecords, bad)
 	}
-	if p.header.Version >= 10 && r.Leader >= 0 {
+	if p.call.header.Version >= 10 && r.Leader >= 0 {
 		out.CurrentLeader.LeaderID, out.CurrentLeader.LeaderEpoch = r.Leader, r.LeaderEpoch
 		p.addNode(r.Leader)
 	}
@@ -236,7 +235,7 @@ func (p *produceCall) addNode(id int32) {
 			return
 		}
 	}
-	if n, ok := nodeOf(p.d.o.Cluster(), id, p.listener); ok {
+	if n, ok := nodeOf(p.d.o.Cluster(), id, p.call.conn.Listener); ok {
 		b := kmsg.NewProduceResponseBroker()
 		b.NodeID, b.Host, b.Port, b.Rack = n.id, n.host, n.port, n.rack
 		p.resp.Brokers = append(p.resp.Brokers, b)
@@ -248,19 +247,31 @@ func (p *produceCall) finish(results []replica.AppendResult) {
 	for i := range results {
 		p.answer(p.sent[i], &results[i])
 	}
+	p.d.count(&p.call, p.failed())
 	done := p.done
 	if p.acks == 0 {
 		reply := netio.Reply{None: true}
 		if err := p.failure(); err != nil {
-			reply = closeFor(p.header, err)
+			reply = closeFor(p.call.header, err)
 		}
 		p.release()
 		done(reply)
 		return
 	}
-	p.buf = protocol.Encode(p.buf[:0], &p.resp, p.header.CorrelationID)
+	p.buf = protocol.Encode(p.buf[:0], &p.resp, p.call.header.CorrelationID)
 	// The vector itself is not reused: netio still looks at it after Release.
 	done(netio.Reply{Spans: []protocol.Span{{Bytes: p.buf, Len: int64(len(p.buf)), Release: p.free}}})
+}
+
+func (p *produceCall) failed() bool {
+	for i := range p.resp.Topics {
+		for j := range p.resp.Topics[i].Partitions {
+			if p.resp.Topics[i].Partitions[j].ErrorCode != 0 {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // failure names the first error of the response.

@@ -150,10 +150,12 @@ type fetchAnswer struct {
 	req    *kmsg.FetchRequest
 	resp   protocol.FetchResponse
 	topics map[fetchKey]int // places in resp, by key with partition 0; made for the second topic
+	failed bool             // some partition has an error
 	zstd   map[string]bool  // topics that are refused to clients which may not know zstd
 }
 
 func (a *fetchAnswer) spans() []protocol.Span {
+	a.d.count(&a.c, a.failed || a.resp.ErrorCode != protocol.None)
 	return protocol.AppendFetchResponse(&a.resp, a.req.Version, a.c.header.CorrelationID)
 }
 
@@ -162,6 +164,7 @@ func (a *fetchAnswer) add(k fetchKey, r *replica.FetchResult) *protocol.FetchPar
 	t := a.topic(k)
 	t.Partitions = append(t.Partitions, a.partition(k, r))
 	p := &t.Partitions[len(t.Partitions)-1]
+	a.failed = a.failed || p.ErrorCode != protocol.None
 	if a.req.Version >= 16 && r.Leader >= 0 {
 		p.CurrentLeader = &protocol.FetchLeader{LeaderID: r.Leader, LeaderEpoch: r.LeaderEpoch}
 		a.resp.Nodes = a.d.addFetchNode(a.resp.Nodes, r.Leader, a.c.conn.Listener)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"reflect"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -63,6 +64,7 @@ type Dispatcher struct {
 	producerIDs idBlock
 	autoCreate  autoCreator
 	sessions    fetchSessions
+	counts      requestCounts
 
 	fetchMaxBytes int           // fetch.max.bytes
 	fetchMaxWait  time.Duration // connections.max.idle.ms: a peer that waits longer would count as idle; an hour where that has no bound
@@ -80,6 +82,7 @@ func New(o Options) *Dispatcher {
 	}
 	d.sessions.init(o.Config.Int("max.incremental.fetch.session.cache.slots"), o.Replicas.NewSession)
 	d.producerIDs.init(o.ProducerIDs)
+	d.counts.init()
 	d.autoCreate.init(d)
 	return d
 }
@@ -92,6 +95,7 @@ type call struct {
 	ctx    context.Context
 	conn   *netio.Conn
 	header protocol.Header
+	began  time.Time
 }
 
 // Serve implements netio.Handler.
@@ -109,28 +113,34 @@ func (d *Dispatcher) Serve(ctx context.Context, conn *netio.Conn, frame []byte, 
 		done(closeFor(h, protocol.Errorf(protocol.UnsupportedVersion, "not served")))
 		return
 	}
+	c := call{ctx: ctx, conn: conn, header: h, began: time.Now()}
 	req, err := protocol.Decode(h.Key, h.Version, body)
 	if err != nil {
+		d.count(&c, true)
 		done(closeFor(h, err))
 		return
 	}
 	conn.Known()
-	c := call{ctx: ctx, conn: conn, header: h}
 	switch req := req.(type) {
 	case *kmsg.ProduceRequest:
 		d.produce(c, req, done)
 	case *kmsg.FetchRequest:
 		done(netio.Reply{Spans: d.fetch(c, req)})
 	default:
-		if d.group(c, req, func(resp kmsg.Response) { done(encoded(h, resp)) }) {
+		answer := func(resp kmsg.Response) {
+			d.count(&c, holdsCode(reflect.ValueOf(resp)))
+			done(encoded(h, resp))
+		}
+		if d.group(c, req, answer) {
 			return
 		}
 		resp, err := d.answer(c, req)
 		if err != nil {
+			d.count(&c, true)
 			done(closeFor(h, err))
 			return
 		}
-		done(encoded(h, resp))
+		answer(resp)
 	}
 }
 

@@ -1,0 +1,65 @@
+package api
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"varve/protocol"
+)
+
+// TestRequestsAreCounted: each key on its own, whatever way its answer goes; an answer with an error anywhere is a failed one.
+func TestRequestsAreCounted(t *testing.T) {
+	b := newBench(t)
+	conn := plainConn()
+	for _, sample := range sampleRequests(t) {
+		req := sample()
+		r, _ := protocol.RangeOf(req.Key())
+		req.SetVersion(r.Max)
+		b.serve(conn, frameOf(req, "client"))
+	}
+	unknown := kmsg.NewPtrMetadataRequest()
+	unknown.Version = 4
+	unknown.Topics = []kmsg.MetadataRequestTopic{{Topic: kmsg.StringPtr("nobody")}}
+	b.serve(conn, frameOf(unknown, "client"))
+	b.serve(conn, frameOf(unknown, "client")[:20])
+	stats := map[string]RequestStats{}
+	for _, s := range b.Requests() {
+		stats[s.API] = s
+	}
+	for key := range sampleRequests(t) {
+		name := kmsg.NameForKey(key)
+		if key == 22 {
+			name = "InitProducerId"
+		}
+		want := uint64(1)
+		if key == 3 {
+			want = 3
+		}
+		var n uint64
+		for _, c := range stats[name].Buckets {
+			n += c
+		}
+		if n != want || stats[name].Seconds <= 0 || len(stats[name].Buckets) != len(RequestBounds)+1 {
+			t.Errorf("%s: %+v", name, stats[name])
+		}
+	}
+	for name, failed := range map[string]uint64{"Metadata": 3, "DescribeACLs": 1, "ApiVersions": 0, "Produce": 0, "Fetch": 0} {
+		if stats[name].Errors != failed {
+			t.Errorf("%s: %d errors, want %d", name, stats[name].Errors, failed)
+		}
+	}
+}
+
+func TestHoldsCode(t *testing.T) {
+	resp := kmsg.NewPtrMetadataResponse()
+	resp.Topics = []kmsg.MetadataResponseTopic{{}, {Partitions: []kmsg.MetadataResponseTopicPartition{{}, {}}}}
+	if holdsCode(reflect.ValueOf(resp)) {
+		t.Fatal("an error was found")
+	}
+	resp.Topics[1].Partitions[1].ErrorCode = -1
+	if !holdsCode(reflect.ValueOf(resp)) || holdsCode(reflect.ValueOf(&kmsg.SyncGroupResponse{})) || !holdsCode(reflect.ValueOf(&kmsg.SyncGroupResponse{ErrorCode: 27})) {
+		t.Fatal("codes are not found where they are")
+	}
+}
