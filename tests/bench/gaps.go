@@ -11,7 +11,7 @@ import (
 const (
 	// gapFrom is from where on a gap is looked into.
 	gapFrom = 20 * time.Millisecond
-	// gapsTold is how many are told, the longest first.
+	// gapsTold is how many are told beside the longest: those that waits for a processor explain least.
 	gapsTold = 10
 )
 
@@ -19,6 +19,7 @@ const (
 type gap struct {
 	fromNs, toNs int64 // monotonic
 	lateNs       int64 // by how much the late reply's request was written after both its time and the reply before
+	oursNs       int64 // what is left without the waits for a processor; see ours
 }
 
 func (g gap) lasting() time.Duration { return time.Duration(g.toNs - g.fromNs) }
@@ -43,9 +44,9 @@ var machines = []string{spellSleeper, spellSteal, spellBroker, spellGenerator}
 
 // ours is what is left of a gap without the generator's lateness and the waits for a processor. Any thread's wait counts: on
 // a busy machine it is the least that it may be.
-func (g gap) ours(spells []spell) time.Duration {
+func (g gap) ours(spells []spell) (ns int64) {
 	from := g.fromNs + g.lateNs
-	return time.Duration(g.toNs - from - within(spells, from, g.toNs, machines...))
+	return g.toNs - from - within(spells, from, g.toNs, machines...)
 }
 
 // words tell where a gap's time went.
@@ -93,17 +94,22 @@ func (r *pacedRun) explain(out sample) (notes []string) {
 		}
 		out[name] = float64(longest) / 1e6
 	}
-	var ours time.Duration
 	gaps := r.gaps()
-	for i, g := range gaps {
-		ours = max(ours, g.ours(spells))
-		if i < gapsTold {
-			notes = append(notes, g.words(spells, r.beganNs))
-		}
-	}
-	out["gaps over 20 ms"], out["longest gap less waits for CPU ms"] = float64(len(gaps)), ours.Seconds()*1000
+	out["gaps over 20 ms"], out["longest gap less waits for CPU ms"] = float64(len(gaps)), out["longest gap ms"]
 	if len(gaps) == 0 { // none is long enough to be looked into
-		out["longest gap less waits for CPU ms"] = out["longest gap ms"]
+		return nil
+	}
+	longest := gaps[0]
+	for i := range gaps {
+		gaps[i].oursNs = gaps[i].ours(spells)
+	}
+	slices.SortStableFunc(gaps, func(a, b gap) int { return cmp.Compare(b.oursNs, a.oursNs) })
+	out["longest gap less waits for CPU ms"] = float64(gaps[0].oursNs) / 1e6
+	notes = append(notes, longest.words(spells, r.beganNs))
+	for _, g := range gaps[:min(len(gaps), gapsTold)] {
+		if line := g.words(spells, r.beganNs); line != notes[0] {
+			notes = append(notes, line)
+		}
 	}
 	return notes
 }
