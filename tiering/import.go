@@ -33,14 +33,27 @@ type Import struct {
 	Store   objstore.Store
 	Prefix  string            // folder of the store, as in the tier's URL
 	ID      string            // stands where a cluster's id does; 1 to 64 letters, digits, '-' and '_'
-	Configs map[string]string // of the topics
-	Uploads int               // at once; 4
-	Lossy   bool              // take partitions too of which committed records are missing
-	Now     func() time.Time  // time.Now
+	Configs map[string]string // of topics that TopicConfigs does not name
+	// TopicConfigs are all configs of the topics that it names.
+	TopicConfigs map[string]map[string]string
+	Uploads      int              // at once; 4
+	Lossy        bool             // take partitions too of which committed records are missing
+	Now          func() time.Time // time.Now
 
 	through uint64 // index of the last journal entry
 	topics  map[protocol.UUID]int32
 	done    map[partKey]bool
+	offsets map[importedOffset]int64 // when they were committed, ms
+}
+
+// importedOffset names an offset of a group.
+type importedOffset struct {
+	group, topic string
+	partition    int32
+}
+
+func offsetName(o *metapb.GroupOffset) importedOffset {
+	return importedOffset{o.Group, o.Topic, o.Partition}
 }
 
 // ImportedPartition tells of one partition.
@@ -79,7 +92,7 @@ func (im *Import) Open(ctx context.Context) error {
 	if im.Uploads <= 0 {
 		im.Uploads = defaultImportUploads
 	}
-	im.through, im.topics, im.done = 0, map[protocol.UUID]int32{}, map[partKey]bool{}
+	im.through, im.topics, im.done, im.offsets = 0, map[protocol.UUID]int32{}, map[partKey]bool{}, map[importedOffset]int64{}
 	// Nobody deletes in this folder, so whoever takes it over need not wait for deletes to end.
 	b, err := ownerObject{Version: ownerVersion, ClusterID: im.ID, Epoch: 1, DeleteDeadlineMs: 1}.encode()
 	if err != nil {
@@ -142,6 +155,10 @@ func (im *Import) take(r *metapb.JournalRecord) {
 		im.topics[protocol.UUID(b.PartitionsCreated.TopicId)] = b.PartitionsCreated.Partitions
 	case *metapb.JournalRecord_LogStart:
 		im.done[partKey{protocol.UUID(b.LogStart.TopicId), b.LogStart.Partition}] = true
+	case *metapb.JournalRecord_GroupOffsets:
+		for _, o := range b.GroupOffsets.Offsets {
+			im.offsets[offsetName(o)] = o.CommitMs
+		}
 	}
 }
 
@@ -239,7 +256,7 @@ func (im *Import) encode(exp *commitlog.Export, out *ImportedPartition) (*Encode
 		Footer: &tierpb.Footer{
 			ClusterId: im.ID, Topic: out.Topic, TopicId: out.TopicID[:], Partition: out.Partition, SegmentId: id[:],
 			Base: exp.Base, Next: exp.Next, LogStart: out.LogStart, FirstTimestamp: exp.FirstTimestamp, MaxTimestamp: exp.MaxTimestamp,
-			LeaderEpoch: epoch, Configs: sortedConfigs(im.Configs), Writer: &tierpb.Writer{BrokerId: -1, WrittenMs: now},
+			LeaderEpoch: epoch, Configs: sortedConfigs(im.configsOf(out.Topic)), Writer: &tierpb.Writer{BrokerId: -1, WrittenMs: now},
 		},
 	})
 	if err != nil {
@@ -284,15 +301,68 @@ func (im *Import) announce(ctx context.Context, out *ImportedPartition, rows []*
 	end.Records = append(end.Records, &metapb.JournalRecord{Body: &metapb.JournalRecord_LogStart{LogStart: &metapb.LogStartMoved{
 		TopicId: out.TopicID[:], Partition: out.Partition, LogStart: out.LogStart,
 	}}})
-	return im.append(ctx, out, append(entries, end))
+	entries = append(entries, end)
+	return im.append(ctx, func() []*metapb.JournalEntry {
+		if im.done[partKey{out.TopicID, out.Partition}] {
+			return nil // by an attempt whose reply was lost
+		}
+		if r := im.topicRecord(out); r != nil {
+			return append([]*metapb.JournalEntry{{Records: []*metapb.JournalRecord{r}}}, entries...)
+		}
+		return entries
+	})
 }
 
-// append writes one journal object behind the last one; another importer's, found in its place, is taken in first.
-func (im *Import) append(ctx context.Context, out *ImportedPartition, entries []*metapb.JournalEntry) error {
+// Offsets adds offsets of groups, which a restore clamps to what the partitions hold. Those that are in the journal as young, or
+// younger, are passed over; added counts the others. Errors: those of the store, ctx's.
+func (im *Import) Offsets(ctx context.Context, offsets []*metapb.GroupOffset) (added int, err error) {
+	news := func(all []*metapb.GroupOffset) (out []*metapb.GroupOffset) {
+		for _, o := range all {
+			if at, ok := im.offsets[offsetName(o)]; !ok || at < o.CommitMs {
+				out = append(out, o)
+			}
+		}
+		return out
+	}
+	for left := news(offsets); len(left) > 0; {
+		n := fitOffsets(left)
+		err := im.append(ctx, func() []*metapb.JournalEntry {
+			some := news(left[:n])
+			if len(some) == 0 {
+				return nil
+			}
+			g := &metapb.GroupOffsets{AsOfMs: im.Now().UnixMilli(), Offsets: some}
+			return []*metapb.JournalEntry{{Records: []*metapb.JournalRecord{{Body: &metapb.JournalRecord_GroupOffsets{GroupOffsets: g}}}}}
+		})
+		if err != nil {
+			return added, err
+		}
+		added, left = added+n, left[n:]
+	}
+	return added, nil
+}
+
+// lastOffsets keeps the last of each.
+func lastOffsets(all []*metapb.GroupOffset) (out []*metapb.GroupOffset) {
+	at := make(map[importedOffset]int, len(all))
+	for _, o := range all {
+		if i, ok := at[offsetName(o)]; ok {
+			out[i] = o
+			continue
+		}
+		at[offsetName(o)] = len(out)
+		out = append(out, o)
+	}
+	return out
+}
+
+// append writes one journal object behind the last one; another importer's, found in its place, is taken in first. missing returns
+// what the journal, as far as it is known, still lacks: nil ends it.
+func (im *Import) append(ctx context.Context, missing func() []*metapb.JournalEntry) error {
 	for range maxImportAppends {
-		all := entries
-		if r := im.topicRecord(out); r != nil {
-			all = append([]*metapb.JournalEntry{{Records: []*metapb.JournalRecord{r}}}, entries...)
+		all := missing()
+		if len(all) == 0 {
+			return nil
 		}
 		for i, e := range all {
 			e.Index, e.TimeMs = im.through+1+uint64(i), im.Now().UnixMilli()
@@ -310,11 +380,19 @@ func (im *Import) append(ctx context.Context, out *ImportedPartition, entries []
 		if err := im.readJournal(ctx); err != nil {
 			return err
 		}
-		if im.done[partKey{out.TopicID, out.Partition}] {
-			return nil // this one, be it by an attempt whose reply was lost
-		}
+	}
+	if len(missing()) == 0 {
+		return nil
 	}
 	return fmt.Errorf("tiering: %d other importers were faster each time; run this one alone", maxImportAppends)
+}
+
+// configsOf are those of a topic.
+func (im *Import) configsOf(topic string) map[string]string {
+	if own, ok := im.TopicConfigs[topic]; ok {
+		return own
+	}
+	return im.Configs
 }
 
 // topicRecord makes the topic, or more partitions of it, known; nil when that is so already.
@@ -323,7 +401,7 @@ func (im *Import) topicRecord(out *ImportedPartition) *metapb.JournalRecord {
 	switch {
 	case !ok:
 		return &metapb.JournalRecord{Body: &metapb.JournalRecord_TopicCreated{TopicCreated: &metapb.TopicCreated{
-			TopicId: out.TopicID[:], Name: out.Topic, Configs: maps.Clone(im.Configs), Partitions: out.Partition + 1,
+			TopicId: out.TopicID[:], Name: out.Topic, Configs: maps.Clone(im.configsOf(out.Topic)), Partitions: out.Partition + 1,
 		}}}
 	case have <= out.Partition:
 		return &metapb.JournalRecord{Body: &metapb.JournalRecord_PartitionsCreated{PartitionsCreated: &metapb.PartitionsCreated{

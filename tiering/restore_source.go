@@ -360,7 +360,7 @@ func (w *sourceWalk) read() error {
 		return err
 	}
 	if len(w.groups) > 0 {
-		return w.sink.offsets(w.outer, w.asOf, w.groups)
+		return w.sink.offsets(w.outer, w.asOf, lastOffsets(w.groups))
 	}
 	return nil
 }
@@ -421,6 +421,9 @@ func (w *sourceWalk) show() error {
 	w.shown = true
 	for _, r := range w.s.globals {
 		w.s.global(r)
+		if g := r.GetGroupOffsets(); g != nil {
+			w.asOf, w.groups = g.AsOfMs, append(w.groups, g.Offsets...)
+		}
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(w.s.topics), func(a, b protocol.UUID) int { return strings.Compare(string(a[:]), string(b[:])) }) {
 		t := w.s.topics[id]

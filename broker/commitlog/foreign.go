@@ -289,7 +289,10 @@ func (f *ForeignLog) track(ps *producers, seg *segment, b record.Batch) {
 // walk calls fn with each whole batch of a segment whose checksum is right, and where it begins. What is torn at the end of
 // the last segment is passed over, as a start would cut it; elsewhere it is an error.
 func (f *ForeignLog) walk(s foreignSegment, last bool, fn func(b record.Batch, pos int64) error) error {
-	path := filepath.Join(f.path, fileName(s.base, logSuffix))
+	return walkBatches(filepath.Join(f.path, fileName(s.base, logSuffix)), s, last, fn)
+}
+
+func walkBatches(path string, s foreignSegment, last bool, fn func(b record.Batch, pos int64) error) error {
 	file, err := os.Open(path)
 	if err != nil {
 		return err

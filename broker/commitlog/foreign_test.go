@@ -303,3 +303,39 @@ func TestForeignLocked(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestForeignBatches: a folder is read for what it says from its newest snapshot on, and up to the high watermark.
+func TestForeignBatches(t *testing.T) {
+	dir, _, stable := foreignDir(t)
+	d, err := OpenForeign(dir)
+	must(t, err)
+	read := func() (first, next int64, n int) {
+		t.Helper()
+		first = -1
+		must(t, d.Batches(d.Partitions[0], func(b record.Batch) error {
+			if first < 0 {
+				first = b.BaseOffset()
+			}
+			next, n = b.NextOffset(), n+1
+			return nil
+		}))
+		return first, next, n
+	}
+	first, next, all := read()
+	if first != 0 || next != stable+5 {
+		t.Fatalf("%d to %d", first, next)
+	}
+	batch := idempotent(t, 5, 0, 0, 3, false)
+	for _, name := range []string{"00000000000000000090-0000000001", "00000000000000000012-0000000000", "x", "0000000000000000009x-0000000001"} {
+		must(t, os.WriteFile(filepath.Join(dir, "t-0", name+kraftSnapshotSuffix), batch, 0o600))
+	}
+	first, next, fewer := read()
+	if first != 0 || next != stable+5 || fewer >= all {
+		t.Fatalf("%d to %d, %d batches of %d", first, next, fewer, all)
+	}
+	must(t, os.WriteFile(filepath.Join(dir, "t-0", "00000000000000000090-0000000001"+kraftSnapshotSuffix), batch[:len(batch)-1], 0o600))
+	var bad *protocol.CorruptionError
+	if err := d.Batches(d.Partitions[0], func(record.Batch) error { return nil }); !errors.As(err, &bad) {
+		t.Fatalf("a snapshot that is cut short: %v", err)
+	}
+}

@@ -1,29 +1,40 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
 	"path"
+	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"varve/broker/commitlog"
 	"varve/broker/config"
+	"varve/broker/group"
+	"varve/metastore/metapb"
+	"varve/protocol"
 	"varve/tiering"
 	"varve/tiering/objstore"
 )
 
 func tierImportCommand() *command {
 	return &command{
-		name: "import", args: "--from LOG_DIR --id ID [URL] [--topic GLOB] [--rename OLD=NEW]... [--config KEY=VALUE]... [--dry-run] [--accept-loss] [--format text|json]", run: tierImport,
+		name: "import", args: "--from LOG_DIR... --id ID [URL] [--topic GLOB] [--rename OLD=NEW]... [--config KEY=VALUE]... [--topic-configs=false] [--groups=false] [--dry-run] [--accept-loss] [--format text|json]", run: tierImport,
 		summary: "Put the partitions of a stopped Apache Kafka broker's log directory into a tier, offsets and batches as they are, nothing produced again. " +
 			"They go into a folder of the bucket with the name ID; `varve tier restore --cluster ID` then makes a running cluster take them in as topics. " +
 			"The log directory is only read. An import that was cut off goes on where it stopped when it is started again; directories of several brokers may go into the same ID.",
 		notes: []string{
 			"what is taken\tall committed batches of closed transactions, of the active segment too",
-			"what is not\tinternal topics (__consumer_offsets ...); topic configs, which are not in a log directory: name them with --config",
+			"\ttopic configs, from __cluster_metadata-0 where one of the directories has it; --config goes before them",
+			"\toffsets of consumer groups, from __consumer_offsets; the restore clamps them to what the partitions hold",
+			"what is not\tother internal topics, group memberships, ACLs, quotas, and configs that mean nothing here: they are named",
+			"several directories\t--from may be repeated: the directories of one broker, or of several. Of a partition that is in two the fuller replica is taken",
 		},
 		examples: []string{
 			"varve tier import --from /var/lib/kafka-logs --id from-kafka --dry-run",
@@ -34,39 +45,49 @@ func tierImportCommand() *command {
 
 // importedLine is one partition as tier import prints it.
 type importedLine struct {
-	Topic     string `json:"topic"`
-	TopicID   string `json:"topicId"`
-	Partition int32  `json:"partition"`
-	LogStart  int64  `json:"logStart"`
-	End       int64  `json:"end"`
-	Records   int64  `json:"records"`
-	Segments  int    `json:"segments"`
-	Bytes     int64  `json:"bytes"`
-	Uploaded  int64  `json:"objectsUploaded"`
-	LeftOut   int64  `json:"offsetsLeftOut"`
-	Missing   int64  `json:"offsetsMissing"`
-	Already   bool   `json:"already"`
+	Topic     string            `json:"topic"`
+	TopicID   string            `json:"topicId"`
+	Partition int32             `json:"partition"`
+	LogStart  int64             `json:"logStart"`
+	End       int64             `json:"end"`
+	Records   int64             `json:"records"`
+	Segments  int               `json:"segments"`
+	Bytes     int64             `json:"bytes"`
+	Uploaded  int64             `json:"objectsUploaded"`
+	LeftOut   int64             `json:"offsetsLeftOut"`
+	Missing   int64             `json:"offsetsMissing"`
+	Already   bool              `json:"already"`
+	Groups    int               `json:"groupOffsets"` // committed offsets of groups for it
+	Configs   map[string]string `json:"configs"`      // of its topic
+	Dropped   map[string]string `json:"configsLeftOut,omitempty"`
 }
 
 // importing is one run of tier import.
 type importing struct {
-	c      *call
-	im     tiering.Import
-	from   string
-	glob   string
-	rename map[string]string
-	dry    bool
-	lines  []importedLine
+	c       *call
+	im      tiering.Import
+	from    repeated
+	dirs    []*commitlog.ForeignLogDir
+	glob    string
+	rename  map[string]string
+	dry     bool
+	configs bool // those of the topics are taken
+	groups  bool // offsets of groups are taken
+	known   *config.Config
+	dropped map[string]map[string]string // configs that mean nothing here, by topic
+	lines   []importedLine
 }
 
 func tierImport(c *call) int {
-	i := &importing{c: c, rename: map[string]string{}}
+	i := &importing{c: c, rename: map[string]string{}, dropped: map[string]map[string]string{}}
 	var configs, renames repeated
-	c.flags.StringVar(&i.from, "from", "", "the log directory `LOG_DIR` of a stopped broker")
+	c.flags.Var(&i.from, "from", "a log directory `LOG_DIR` of a stopped broker")
 	c.flags.StringVar(&i.im.ID, "id", "", "name of the folder in the bucket: letters, digits, - and _")
 	c.flags.StringVar(&i.glob, "topic", "", "only topics that match `GLOB`")
 	c.flags.Var(&renames, "rename", "import the topic OLD as NEW (`OLD=NEW`)")
 	c.flags.Var(&configs, "config", "config of the topics (`KEY=VALUE`)")
+	c.flags.BoolVar(&i.configs, "topic-configs", true, "take the configs that the topics have")
+	c.flags.BoolVar(&i.groups, "groups", true, "take the offsets that groups have committed")
 	c.flags.BoolVar(&i.dry, "dry-run", false, "only say what would be taken")
 	c.flags.BoolVar(&i.im.Lossy, "accept-loss", false, "take partitions too whose last committed records are missing or damaged")
 	c.flags.IntVar(&i.im.Uploads, "uploads", 4, "`N` uploads at once")
@@ -114,16 +135,16 @@ func (i *importing) resolve(configs, renames repeated, format string) string {
 		}
 		i.rename[old] = name
 	}
-	cfg, _, err := config.Load(config.LoadOptions{})
-	if err == nil {
-		err = cfg.ValidateTopic(i.im.Configs)
+	var err error
+	if i.known, _, err = config.Load(config.LoadOptions{}); err == nil {
+		err = i.known.ValidateTopic(i.im.Configs)
 	}
 	if err != nil {
 		return "--config: " + err.Error()
 	}
 	_, err = path.Match(i.glob, "")
 	switch {
-	case i.from == "":
+	case len(i.from) == 0:
 		return "something is missing: --from LOG_DIR"
 	case i.im.ID == "" && !i.dry:
 		return "something is missing: --id ID"
@@ -140,7 +161,17 @@ func (i *importing) resolve(configs, renames repeated, format string) string {
 func (i *importing) run() error {
 	ctx, stop := signal.NotifyContext(i.c.ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	dir, err := commitlog.OpenForeign(i.from)
+	for _, from := range i.from {
+		dir, err := commitlog.OpenForeign(from)
+		if err != nil {
+			return err
+		}
+		i.dirs = append(i.dirs, dir)
+	}
+	if err := i.readConfigs(); err != nil {
+		return err
+	}
+	offsets, err := i.readOffsets()
 	if err != nil {
 		return err
 	}
@@ -149,37 +180,160 @@ func (i *importing) run() error {
 			return err
 		}
 	}
-	for _, p := range dir.Partitions {
-		if ok, _ := path.Match(i.glob, p.Topic); strings.HasPrefix(p.Topic, "__") || !ok && i.glob != "" {
-			continue
+	found := map[commitlog.ForeignPartition][]*commitlog.ForeignLogDir{}
+	for _, dir := range i.dirs {
+		for _, p := range dir.Partitions {
+			if p.TopicID = (protocol.UUID{}); i.wants(p.Topic) {
+				found[p] = append(found[p], dir)
+			}
 		}
-		name := p.Topic
-		if to := i.rename[name]; to != "" {
-			name = to
-		}
-		var done tiering.ImportedPartition
-		if i.dry {
-			done, err = i.im.Survey(dir, p, name)
-		} else {
-			done, err = i.im.Partition(ctx, dir, p, name)
+	}
+	for _, p := range slices.SortedFunc(maps.Keys(found), func(a, b commitlog.ForeignPartition) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+	}) {
+		dir, err := i.fullest(found[p], p)
+		if err == nil {
+			err = i.partition(ctx, dir, p, offsets)
 		}
 		if err != nil {
 			return fmt.Errorf("%s-%d: %w", p.Topic, p.Partition, err)
 		}
-		i.lines = append(i.lines, importedLine{done.Topic, done.TopicID.String(), done.Partition, done.LogStart, done.End, done.Records, done.Segments, done.Bytes,
-			done.UploadedObjects, done.LeftOut, done.Missing, done.Already})
 	}
 	if len(i.lines) == 0 {
-		return errors.New("no partition of " + i.from + " is to be imported: check --from and --topic")
+		return errors.New("no partition of " + strings.Join(i.from, ", ") + " is to be imported: check --from and --topic")
+	}
+	if !i.dry {
+		_, err = i.im.Offsets(ctx, offsets)
+	}
+	return err
+}
+
+// surveyIndexInterval is of indexes that nobody reads.
+const surveyIndexInterval = 4096
+
+// fullest picks the directory whose replica of a partition goes furthest.
+func (i *importing) fullest(dirs []*commitlog.ForeignLogDir, p commitlog.ForeignPartition) (best *commitlog.ForeignLogDir, err error) {
+	end := int64(-1)
+	for _, dir := range dirs {
+		if len(dirs) == 1 {
+			return dir, nil
+		}
+		log, err := dir.Log(p, surveyIndexInterval, time.Now().UnixMilli())
+		if err != nil {
+			return nil, err
+		}
+		if log.End > end {
+			best, end = dir, log.End
+		}
+	}
+	return best, nil
+}
+
+// wants reports whether a topic is to be imported.
+func (i *importing) wants(topic string) bool {
+	ok, _ := path.Match(i.glob, topic)
+	return !strings.HasPrefix(topic, "__") && (ok || i.glob == "")
+}
+
+// as is the name that a topic gets.
+func (i *importing) as(topic string) string { return cmp.Or(i.rename[topic], topic) }
+
+func (i *importing) partition(ctx context.Context, dir *commitlog.ForeignLogDir, p commitlog.ForeignPartition, offsets []*metapb.GroupOffset) (err error) {
+	name := i.as(p.Topic)
+	var done tiering.ImportedPartition
+	if i.dry {
+		done, err = i.im.Survey(dir, p, name)
+	} else {
+		done, err = i.im.Partition(ctx, dir, p, name)
+	}
+	if err != nil {
+		return err
+	}
+	l := importedLine{Topic: done.Topic, TopicID: done.TopicID.String(), Partition: done.Partition, LogStart: done.LogStart, End: done.End,
+		Records: done.Records, Segments: done.Segments, Bytes: done.Bytes, Uploaded: done.UploadedObjects, LeftOut: done.LeftOut,
+		Missing: done.Missing, Already: done.Already, Configs: i.im.Configs, Dropped: i.dropped[name]}
+	if own, ok := i.im.TopicConfigs[name]; ok {
+		l.Configs = own
+	}
+	for _, o := range offsets {
+		if o.Topic == name && o.Partition == p.Partition {
+			l.Groups++
+		}
+	}
+	i.lines = append(i.lines, l)
+	return nil
+}
+
+// readConfigs takes the configs of the topics from the metadata log, those that mean something here.
+func (i *importing) readConfigs() error {
+	for _, dir := range i.dirs {
+		at := slices.IndexFunc(dir.Partitions, func(p commitlog.ForeignPartition) bool { return p.Topic == metadataTopic })
+		if at < 0 || !i.configs || i.im.TopicConfigs != nil {
+			continue
+		}
+		var all tiering.KafkaConfigs
+		if err := dir.Batches(dir.Partitions[at], all.Take); err != nil {
+			return fmt.Errorf("topic configs: %w", err)
+		}
+		i.im.TopicConfigs = map[string]map[string]string{}
+		for _, d := range i.dirs {
+			for _, p := range d.Partitions {
+				if i.wants(p.Topic) {
+					i.topicConfigs(i.as(p.Topic), all.Topic(p.Topic))
+				}
+			}
+		}
 	}
 	return nil
+}
+
+// metadataTopic is where KRaft keeps its log.
+const metadataTopic = "__cluster_metadata"
+
+// topicConfigs puts together what a topic gets: its own configs as far as they mean something here, and --config before them.
+func (i *importing) topicConfigs(topic string, own map[string]string) {
+	took, dropped := maps.Clone(i.im.Configs), map[string]string{}
+	for _, k := range slices.Sorted(maps.Keys(own)) {
+		if _, given := i.im.Configs[k]; given {
+			continue
+		}
+		took[k] = own[k]
+		if i.known.ValidateTopic(took) != nil {
+			delete(took, k)
+			dropped[k] = own[k]
+		}
+	}
+	i.im.TopicConfigs[topic], i.dropped[topic] = took, dropped
+}
+
+// readOffsets gathers the offsets of all groups for what is imported.
+func (i *importing) readOffsets() (out []*metapb.GroupOffset, err error) {
+	var all group.ForeignOffsets
+	for _, dir := range i.dirs {
+		for _, p := range dir.Partitions {
+			if p.Topic != group.OffsetsTopic || !i.groups {
+				continue
+			}
+			all.StartPartition()
+			if err := dir.Batches(p, all.Take); err != nil {
+				return nil, fmt.Errorf("%s-%d: %w; --groups=false leaves the offsets of groups out", p.Topic, p.Partition, err)
+			}
+		}
+	}
+	for _, o := range all.Offsets() {
+		if i.wants(o.Topic) {
+			o.Topic = i.as(o.Topic)
+			out = append(out, o)
+		}
+	}
+	return out, nil
 }
 
 func (i *importing) print() {
 	if len(i.lines) == 0 {
 		return
 	}
-	t := newTable(i.c.stdout, "TOPIC", ">PARTITION", ">START", ">END", ">RECORDS", ">SEGMENTS", ">BYTES", "")
+	t := newTable(i.c.stdout, "TOPIC", ">PARTITION", ">START", ">END", ">RECORDS", ">SEGMENTS", ">BYTES", ">GROUPS", "")
 	for _, l := range i.lines {
 		note := ""
 		switch {
@@ -190,9 +344,14 @@ func (i *importing) print() {
 		case l.LeftOut > 0:
 			note = fmt.Sprintf("%d offsets left out: not committed, or in open transactions", l.LeftOut)
 		}
-		t.row(l.Topic, l.Partition, l.LogStart, l.End, count(l.Records), l.Segments, size(l.Bytes), note)
+		t.row(l.Topic, l.Partition, l.LogStart, l.End, count(l.Records), l.Segments, size(l.Bytes), l.Groups, note)
 	}
 	t.flush()
+	for _, topic := range slices.Sorted(maps.Keys(i.dropped)) {
+		for _, k := range slices.Sorted(maps.Keys(i.dropped[topic])) {
+			fmt.Fprintf(i.c.stdout, "left out: config %s=%s of topic %s, which a tiered topic cannot have here\n", k, i.dropped[topic][k], topic)
+		}
+	}
 	if !i.dry {
 		fmt.Fprintf(i.c.stdout, "\nnext: varve tier restore --cluster %s\n", i.im.ID)
 	}

@@ -27,6 +27,7 @@ func TestTierImport(t *testing.T) {
 	for p := range live {
 		live[p] = ok(t, "consume", "old", "--from-beginning", "--until-end", "--bootstrap-server", n.kafka, "--partition", fmt.Sprint(p), "--format", "json")
 	}
+	ok(t, "consume", "old", "--group", "readers", "--from-beginning", "--count", "3000", "--timeout-ms", "30000", "--bootstrap-server", n.kafka)
 	logs := filepath.Join(n.data, "log")
 	tier := "dir://" + filepath.ToSlash(t.TempDir())
 	refused := func(code int, want string, args ...string) {
@@ -42,10 +43,14 @@ func TestTierImport(t *testing.T) {
 	}
 	var done []importedLine
 	out := ok(t, "tier", "import", "--from", logs, "--id", "in-1", tier, "--rename", "old=new", "--config", "retention.ms=-1", "--format", "json")
-	if err := json.Unmarshal([]byte(out), &done); err != nil || len(done) != 2 || done[0].Topic != "new" || done[0].Records+done[1].Records != 3000 {
+	if err := json.Unmarshal([]byte(out), &done); err != nil || len(done) != 2 || done[0].Topic != "new" || done[0].Records+done[1].Records != 3000 ||
+		done[0].Groups != 1 || done[1].Groups != 1 || done[0].Configs["retention.ms"] != "-1" {
 		t.Fatal(err, out)
 	}
 	if out := ok(t, "tier", "import", "--from", logs, "--id", "in-1", tier, "--rename", "old=new"); strings.Count(out, "imported before") != 2 || !strings.Contains(out, "restore --cluster in-1") {
+		t.Error(out)
+	}
+	if out := ok(t, "tier", "restore", "--dry-run", "--from", tier, "--cluster", "in-1", "--format", "json"); !strings.Contains(out, `"groupOffsets": 2`) && !strings.Contains(out, `"groupOffsets":2`) {
 		t.Error(out)
 	}
 	for p, want := range live {

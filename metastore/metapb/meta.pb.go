@@ -2754,6 +2754,7 @@ type JournalRecord struct {
 	//	*JournalRecord_DeleteStarted
 	//	*JournalRecord_Restated
 	//	*JournalRecord_ProducerIds
+	//	*JournalRecord_GroupOffsets
 	//	*JournalRecord_Restored
 	Body          isJournalRecord_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
@@ -2896,6 +2897,15 @@ func (x *JournalRecord) GetProducerIds() *ProducerIds {
 	return nil
 }
 
+func (x *JournalRecord) GetGroupOffsets() *GroupOffsets {
+	if x != nil {
+		if x, ok := x.Body.(*JournalRecord_GroupOffsets); ok {
+			return x.GroupOffsets
+		}
+	}
+	return nil
+}
+
 func (x *JournalRecord) GetRestored() *Restored {
 	if x != nil {
 		if x, ok := x.Body.(*JournalRecord_Restored); ok {
@@ -2953,6 +2963,10 @@ type JournalRecord_ProducerIds struct {
 	ProducerIds *ProducerIds `protobuf:"bytes,11,opt,name=producer_ids,json=producerIds,proto3,oneof"`
 }
 
+type JournalRecord_GroupOffsets struct {
+	GroupOffsets *GroupOffsets `protobuf:"bytes,12,opt,name=group_offsets,json=groupOffsets,proto3,oneof"` // of an import: a cluster's own are in its snapshots
+}
+
 type JournalRecord_Restored struct {
 	Restored *Restored `protobuf:"bytes,40,opt,name=restored,proto3,oneof"`
 }
@@ -2978,6 +2992,8 @@ func (*JournalRecord_DeleteStarted) isJournalRecord_Body() {}
 func (*JournalRecord_Restated) isJournalRecord_Body() {}
 
 func (*JournalRecord_ProducerIds) isJournalRecord_Body() {}
+
+func (*JournalRecord_GroupOffsets) isJournalRecord_Body() {}
 
 func (*JournalRecord_Restored) isJournalRecord_Body() {}
 
@@ -5294,7 +5310,7 @@ const file_metastore_metapb_meta_proto_rawDesc = "" +
 	"\fJournalEntry\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x17\n" +
 	"\atime_ms\x18\x02 \x01(\x03R\x06timeMs\x125\n" +
-	"\arecords\x18\x03 \x03(\v2\x1b.varve.metapb.JournalRecordR\arecords\"\x97\x06\n" +
+	"\arecords\x18\x03 \x03(\v2\x1b.varve.metapb.JournalRecordR\arecords\"\xda\x06\n" +
 	"\rJournalRecord\x123\n" +
 	"\bfinished\x18\x01 \x01(\v2\x15.varve.metapb.SegmentH\x00R\bfinished\x12:\n" +
 	"\breplaced\x18\x02 \x01(\v2\x1c.varve.metapb.SegmentReplaceH\x00R\breplaced\x12:\n" +
@@ -5307,7 +5323,8 @@ const file_metastore_metapb_meta_proto_rawDesc = "" +
 	"\x0edelete_started\x18\t \x01(\v2\x1b.varve.metapb.DeleteStartedH\x00R\rdeleteStarted\x124\n" +
 	"\brestated\x18\n" +
 	" \x01(\v2\x16.varve.metapb.RestatedH\x00R\brestated\x12>\n" +
-	"\fproducer_ids\x18\v \x01(\v2\x19.varve.metapb.ProducerIdsH\x00R\vproducerIds\x124\n" +
+	"\fproducer_ids\x18\v \x01(\v2\x19.varve.metapb.ProducerIdsH\x00R\vproducerIds\x12A\n" +
+	"\rgroup_offsets\x18\f \x01(\v2\x1a.varve.metapb.GroupOffsetsH\x00R\fgroupOffsets\x124\n" +
 	"\brestored\x18( \x01(\v2\x16.varve.metapb.RestoredH\x00R\brestoredB\x06\n" +
 	"\x04body\"e\n" +
 	"\rLogStartMoved\x12\x19\n" +
@@ -5629,46 +5646,47 @@ var file_metastore_metapb_meta_proto_depIdxs = []int32{
 	43, // 51: varve.metapb.JournalRecord.delete_started:type_name -> varve.metapb.DeleteStarted
 	44, // 52: varve.metapb.JournalRecord.restated:type_name -> varve.metapb.Restated
 	45, // 53: varve.metapb.JournalRecord.producer_ids:type_name -> varve.metapb.ProducerIds
-	68, // 54: varve.metapb.JournalRecord.restored:type_name -> varve.metapb.Restored
-	72, // 55: varve.metapb.TopicCreated.configs:type_name -> varve.metapb.TopicCreated.ConfigsEntry
-	73, // 56: varve.metapb.TopicConfigs.configs:type_name -> varve.metapb.TopicConfigs.ConfigsEntry
-	74, // 57: varve.metapb.BrokerConfigs.configs:type_name -> varve.metapb.BrokerConfigs.ConfigsEntry
-	20, // 58: varve.metapb.DeleteStarted.segments:type_name -> varve.metapb.Segment
-	47, // 59: varve.metapb.SnapshotRecord.cluster:type_name -> varve.metapb.SnapshotCluster
-	49, // 60: varve.metapb.SnapshotRecord.locations:type_name -> varve.metapb.SnapshotLocations
-	50, // 61: varve.metapb.SnapshotRecord.broker_configs:type_name -> varve.metapb.SnapshotBrokerConfigs
-	51, // 62: varve.metapb.SnapshotRecord.topic:type_name -> varve.metapb.SnapshotTopic
-	52, // 63: varve.metapb.SnapshotRecord.partition:type_name -> varve.metapb.SnapshotPartition
-	53, // 64: varve.metapb.SnapshotRecord.segments:type_name -> varve.metapb.SnapshotSegments
-	54, // 65: varve.metapb.SnapshotRecord.group_offsets:type_name -> varve.metapb.GroupOffsets
-	48, // 66: varve.metapb.SnapshotCluster.claims:type_name -> varve.metapb.OwnerClaim
-	75, // 67: varve.metapb.SnapshotBrokerConfigs.configs:type_name -> varve.metapb.SnapshotBrokerConfigs.ConfigsEntry
-	76, // 68: varve.metapb.SnapshotTopic.configs:type_name -> varve.metapb.SnapshotTopic.ConfigsEntry
-	32, // 69: varve.metapb.SnapshotPartition.tier:type_name -> varve.metapb.TierRow
-	55, // 70: varve.metapb.GroupOffsets.offsets:type_name -> varve.metapb.GroupOffset
-	0,  // 71: varve.metapb.RestoreRow.phase:type_name -> varve.metapb.RestorePhase
-	77, // 72: varve.metapb.RestoringTopicRow.configs:type_name -> varve.metapb.RestoringTopicRow.ConfigsEntry
-	59, // 73: varve.metapb.RestoreCommand.begin:type_name -> varve.metapb.RestoreBegin
-	60, // 74: varve.metapb.RestoreCommand.advance:type_name -> varve.metapb.RestoreAdvance
-	61, // 75: varve.metapb.RestoreCommand.topic:type_name -> varve.metapb.RestoreTopic
-	62, // 76: varve.metapb.RestoreCommand.rows:type_name -> varve.metapb.RestoreRows
-	63, // 77: varve.metapb.RestoreCommand.publish:type_name -> varve.metapb.RestorePublish
-	64, // 78: varve.metapb.RestoreCommand.wipe:type_name -> varve.metapb.RestoreWipe
-	65, // 79: varve.metapb.RestoreCommand.end:type_name -> varve.metapb.RestoreEnd
-	66, // 80: varve.metapb.RestoreCommand.release:type_name -> varve.metapb.ReleaseTopics
-	67, // 81: varve.metapb.RestoreCommand.snapshot:type_name -> varve.metapb.SnapshotTaken
-	56, // 82: varve.metapb.RestoreBegin.row:type_name -> varve.metapb.RestoreRow
-	0,  // 83: varve.metapb.RestoreAdvance.next:type_name -> varve.metapb.RestorePhase
-	48, // 84: varve.metapb.RestoreAdvance.claims:type_name -> varve.metapb.OwnerClaim
-	50, // 85: varve.metapb.RestoreAdvance.configs:type_name -> varve.metapb.SnapshotBrokerConfigs
-	57, // 86: varve.metapb.RestoreTopic.row:type_name -> varve.metapb.RestoringTopicRow
-	32, // 87: varve.metapb.RestoreRows.tier:type_name -> varve.metapb.TierRow
-	9,  // 88: varve.metapb.RestorePublish.partitions:type_name -> varve.metapb.Partition
-	89, // [89:89] is the sub-list for method output_type
-	89, // [89:89] is the sub-list for method input_type
-	89, // [89:89] is the sub-list for extension type_name
-	89, // [89:89] is the sub-list for extension extendee
-	0,  // [0:89] is the sub-list for field type_name
+	54, // 54: varve.metapb.JournalRecord.group_offsets:type_name -> varve.metapb.GroupOffsets
+	68, // 55: varve.metapb.JournalRecord.restored:type_name -> varve.metapb.Restored
+	72, // 56: varve.metapb.TopicCreated.configs:type_name -> varve.metapb.TopicCreated.ConfigsEntry
+	73, // 57: varve.metapb.TopicConfigs.configs:type_name -> varve.metapb.TopicConfigs.ConfigsEntry
+	74, // 58: varve.metapb.BrokerConfigs.configs:type_name -> varve.metapb.BrokerConfigs.ConfigsEntry
+	20, // 59: varve.metapb.DeleteStarted.segments:type_name -> varve.metapb.Segment
+	47, // 60: varve.metapb.SnapshotRecord.cluster:type_name -> varve.metapb.SnapshotCluster
+	49, // 61: varve.metapb.SnapshotRecord.locations:type_name -> varve.metapb.SnapshotLocations
+	50, // 62: varve.metapb.SnapshotRecord.broker_configs:type_name -> varve.metapb.SnapshotBrokerConfigs
+	51, // 63: varve.metapb.SnapshotRecord.topic:type_name -> varve.metapb.SnapshotTopic
+	52, // 64: varve.metapb.SnapshotRecord.partition:type_name -> varve.metapb.SnapshotPartition
+	53, // 65: varve.metapb.SnapshotRecord.segments:type_name -> varve.metapb.SnapshotSegments
+	54, // 66: varve.metapb.SnapshotRecord.group_offsets:type_name -> varve.metapb.GroupOffsets
+	48, // 67: varve.metapb.SnapshotCluster.claims:type_name -> varve.metapb.OwnerClaim
+	75, // 68: varve.metapb.SnapshotBrokerConfigs.configs:type_name -> varve.metapb.SnapshotBrokerConfigs.ConfigsEntry
+	76, // 69: varve.metapb.SnapshotTopic.configs:type_name -> varve.metapb.SnapshotTopic.ConfigsEntry
+	32, // 70: varve.metapb.SnapshotPartition.tier:type_name -> varve.metapb.TierRow
+	55, // 71: varve.metapb.GroupOffsets.offsets:type_name -> varve.metapb.GroupOffset
+	0,  // 72: varve.metapb.RestoreRow.phase:type_name -> varve.metapb.RestorePhase
+	77, // 73: varve.metapb.RestoringTopicRow.configs:type_name -> varve.metapb.RestoringTopicRow.ConfigsEntry
+	59, // 74: varve.metapb.RestoreCommand.begin:type_name -> varve.metapb.RestoreBegin
+	60, // 75: varve.metapb.RestoreCommand.advance:type_name -> varve.metapb.RestoreAdvance
+	61, // 76: varve.metapb.RestoreCommand.topic:type_name -> varve.metapb.RestoreTopic
+	62, // 77: varve.metapb.RestoreCommand.rows:type_name -> varve.metapb.RestoreRows
+	63, // 78: varve.metapb.RestoreCommand.publish:type_name -> varve.metapb.RestorePublish
+	64, // 79: varve.metapb.RestoreCommand.wipe:type_name -> varve.metapb.RestoreWipe
+	65, // 80: varve.metapb.RestoreCommand.end:type_name -> varve.metapb.RestoreEnd
+	66, // 81: varve.metapb.RestoreCommand.release:type_name -> varve.metapb.ReleaseTopics
+	67, // 82: varve.metapb.RestoreCommand.snapshot:type_name -> varve.metapb.SnapshotTaken
+	56, // 83: varve.metapb.RestoreBegin.row:type_name -> varve.metapb.RestoreRow
+	0,  // 84: varve.metapb.RestoreAdvance.next:type_name -> varve.metapb.RestorePhase
+	48, // 85: varve.metapb.RestoreAdvance.claims:type_name -> varve.metapb.OwnerClaim
+	50, // 86: varve.metapb.RestoreAdvance.configs:type_name -> varve.metapb.SnapshotBrokerConfigs
+	57, // 87: varve.metapb.RestoreTopic.row:type_name -> varve.metapb.RestoringTopicRow
+	32, // 88: varve.metapb.RestoreRows.tier:type_name -> varve.metapb.TierRow
+	9,  // 89: varve.metapb.RestorePublish.partitions:type_name -> varve.metapb.Partition
+	90, // [90:90] is the sub-list for method output_type
+	90, // [90:90] is the sub-list for method input_type
+	90, // [90:90] is the sub-list for extension type_name
+	90, // [90:90] is the sub-list for extension extendee
+	0,  // [0:90] is the sub-list for field type_name
 }
 
 func init() { file_metastore_metapb_meta_proto_init() }
@@ -5713,6 +5731,7 @@ func file_metastore_metapb_meta_proto_init() {
 		(*JournalRecord_DeleteStarted)(nil),
 		(*JournalRecord_Restated)(nil),
 		(*JournalRecord_ProducerIds)(nil),
+		(*JournalRecord_GroupOffsets)(nil),
 		(*JournalRecord_Restored)(nil),
 	}
 	file_metastore_metapb_meta_proto_msgTypes[45].OneofWrappers = []any{

@@ -2,7 +2,7 @@
 // by a cluster, reads equal from both.
 //
 // Purpose: whoever comes with months of data moves without producing it again; offsets, batches, transactions and the gaps
-// that compaction left must come through. Its test needs Java and the jars that tests/kafka installs from Maven, so it has
+// that compaction left must come through, and so must topic configs and the offsets of groups. Its test needs Java and the jars that tests/kafka installs from Maven, so it has
 // the build tag kafka: `make import-peer`.
 //
 // Invariants: the expectation is what Apache Kafka's broker served, record by record, for both isolation levels; nothing

@@ -101,6 +101,67 @@ func fill(t *testing.T, addr string) {
 	if _, err := adm.DeleteRecords(t.Context(), offsets); err != nil {
 		t.Fatal(err)
 	}
+	commit(t, adm)
+}
+
+// commit commits offsets of three groups: one goes on within what is there, one lies below the first record that is left, one is deleted.
+func commit(t *testing.T, adm *kadm.Client) {
+	t.Helper()
+	for group, at := range map[string]kadm.Offset{
+		"goes-on": {Topic: "plain", Partition: 1, At: 700, LeaderEpoch: -1, Metadata: "halfway"},
+		"behind":  {Topic: "trimmed", Partition: 0, At: 10, LeaderEpoch: -1},
+		"gone":    {Topic: "plain", Partition: 0, At: 5, LeaderEpoch: -1},
+	} {
+		for _, o := range []kadm.Offset{{Topic: at.Topic, Partition: at.Partition, At: 1, LeaderEpoch: -1}, at} {
+			offsets := kadm.Offsets{}
+			offsets.Add(o)
+			if err := adm.CommitAllOffsets(t.Context(), group, offsets); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := adm.DeleteGroup(t.Context(), "gone"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// checkGroups: the groups stand where they stood, the one whose records are gone at the first that there is.
+func checkGroups(t *testing.T, adm *kadm.Client) {
+	t.Helper()
+	for group, want := range map[string]string{"goes-on": "plain-1 700 halfway", "behind": "trimmed-0 1234 ", "gone": ""} {
+		all, err := adm.FetchOffsets(t.Context(), group)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		all.Offsets().Each(func(o kadm.Offset) { got += fmt.Sprintf("%s-%d %d %s", o.Topic, o.Partition, o.At, o.Metadata) })
+		if got != want {
+			t.Errorf("group %s: %q, not %q", group, got, want)
+		}
+	}
+}
+
+// checkConfigs: the topics have the configs that they had, but for those that a tiered topic cannot have.
+func checkConfigs(t *testing.T, adm *kadm.Client) {
+	t.Helper()
+	all, err := adm.DescribeTopicConfigs(t.Context(), "plain", "compacted", "trimmed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range all {
+		got := map[string]string{}
+		for _, c := range r.Configs {
+			if c.Source.String() == "DYNAMIC_TOPIC_CONFIG" {
+				got[c.Key] = c.MaybeValue()
+			}
+		}
+		if got["segment.bytes"] != "1048576" || got["remote.storage.enable"] != "true" || got["retention.ms"] != "-1" || got["cleanup.policy"] == "compact" {
+			t.Errorf("%s: %v", r.Name, got)
+		}
+		if want := topics[r.Name]["max.compaction.lag.ms"]; got["max.compaction.lag.ms"] != want {
+			t.Errorf("%s: max.compaction.lag.ms is %q, not %q", r.Name, got["max.compaction.lag.ms"], want)
+		}
+	}
 }
 
 // waitCompacted waits until the cleaner has been through, so that offsets are missing.
@@ -168,7 +229,7 @@ func TestKafkaLogDirectory(t *testing.T) {
 	work := t.TempDir()
 	peer, err := kafka.Start(t.Context(), kafka.Options{Data: filepath.Join(work, "kafka"), JVM: []string{"-Xmx1g"}, Props: []string{
 		"offsets.topic.replication.factor=1", "transaction.state.log.replication.factor=1", "transaction.state.log.min.isr=1",
-		"log.cleaner.backoff.ms=500", "log.retention.ms=-1", "auto.create.topics.enable=false",
+		"log.cleaner.backoff.ms=500", "metadata.log.max.record.bytes.between.snapshots=20000", "log.retention.ms=-1", "auto.create.topics.enable=false",
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -191,6 +252,9 @@ func TestKafkaLogDirectory(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), node.Binary(t), "tier", "restore", "--http", n.HTTP, "--from", n.Tier, "--cluster", "from-kafka").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	adm := kadm.NewClient(client(t, n.Kafka))
+	checkGroups(t, adm)
+	checkConfigs(t, adm)
 	got := served(t, n.Kafka)
 	for what, lines := range want {
 		if strings.Join(got[what], "\n") != strings.Join(lines, "\n") {
