@@ -8,6 +8,7 @@ import (
 
 	"varve/metastore"
 	"varve/protocol"
+	"varve/tiering/objstore"
 )
 
 // Read-ahead, in chunks.
@@ -48,6 +49,7 @@ type stream struct {
 	usedAt time.Time
 	going  bool        // it came back once
 	wasted atomic.Bool // what was fetched for it was pushed out before it came
+	flow   objstore.Flow
 
 	mu     sync.Mutex
 	window int // chunks to have ahead of the reader, 0 = not known to go on
@@ -196,7 +198,7 @@ func (m *Manager) pumpOne(s *stream) bool {
 	at, fresh, full := m.mem.wantAhead(s, blockKey{s.ahead.row.ID, s.next}, n, m.sameSource)
 	s.next = at + len(fresh)
 	if len(fresh) > 0 {
-		m.fill(run{row: s.ahead.row, x: s.ahead.x, chunks: fresh, ahead: true})
+		m.fill(run{row: s.ahead.row, x: s.ahead.x, chunks: fresh, ahead: true, flow: &s.flow})
 	}
 	if full {
 		s.window = max(s.window/2, minWindow)

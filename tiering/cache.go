@@ -187,9 +187,9 @@ func (c *chunkCache) has(k blockKey) bool {
 	return c.byKey[k] != nil
 }
 
-// read copies the chunk's checked bytes to buf and returns them, nil when it is not
-// there.
-func (c *chunkCache) read(k blockKey, buf *[chunkBytes]byte) []byte {
+// read copies the chunk's checked bytes to the start of buf and returns them, nil when it
+// is not there, or larger.
+func (c *chunkCache) read(k blockKey, buf []byte) []byte {
 	if c == nil {
 		return nil
 	}
@@ -201,6 +201,11 @@ func (c *chunkCache) read(k blockKey, buf *[chunkBytes]byte) []byte {
 		return nil
 	}
 	b := e.Value.(*block)
+	if b.length > len(buf) {
+		c.stats.Misses++
+		c.mu.Unlock()
+		return nil
+	}
 	b.pins++
 	c.lru.MoveToFront(e)
 	c.mu.Unlock()

@@ -16,7 +16,7 @@ func cachedBytes(k blockKey) []byte {
 	return bytes.Repeat([]byte(fmt.Sprintf("%x/%d ", k.seg[:2], k.chunk)), chunkBytes/6)[:chunkBytes-k.chunk]
 }
 
-func readTest(c *chunkCache, k blockKey) []byte { return c.read(k, new([chunkBytes]byte)) }
+func readTest(c *chunkCache, k blockKey) []byte { return c.read(k, make([]byte, chunkBytes)) }
 
 func putTest(c *chunkCache, k blockKey) {
 	b := cachedBytes(k)

@@ -3,10 +3,12 @@ package tiering
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"varve/metastore"
 	"varve/protocol"
 	"varve/protocol/record"
+	"varve/tiering/objstore"
 )
 
 // cursor walks the log of one segment chunk by chunk. It holds a run of neighbouring
@@ -21,6 +23,7 @@ type cursor struct {
 	fetch  int  // chunks that a GET brings when one is missing
 	keep   bool // cache what is fetched, also for the first time
 	missed bool // it had to wait for the store
+	flow   *objstore.Flow
 	buf    [record.HeaderLen]byte
 }
 
@@ -28,7 +31,7 @@ type cursor struct {
 var errLater = errors.New("tiering: not there yet")
 
 func (m *Manager) cursor(ctx context.Context, row metastore.RemoteSegment, x *SegmentIndex) *cursor {
-	return &cursor{m: m, ctx: ctx, row: row, x: x, fetch: extentChunks / 2, keep: true}
+	return &cursor{m: m, ctx: ctx, row: row, x: x, fetch: extentChunks / 2, keep: true, flow: &objstore.Flow{}}
 }
 
 // drop lets go of all chunks.
@@ -60,28 +63,63 @@ func (c *cursor) chunk(i int, wait bool) ([]byte, error) {
 
 // hold gets one chunk, from wherever it is.
 func (c *cursor) hold(i int, wait bool) (*memChunk, error) {
-	k := blockKey{c.row.ID, i}
-	h := c.m.mem.take(k)
-	if h == nil {
-		c.missed = true
-		if !wait {
-			return nil, errLater
-		}
-		var fresh []*memChunk
-		var err error
-		n := max(1, min(c.fetch, maxGet, len(c.x.Chunks)-i))
-		if h, fresh, err = c.m.mem.want(c.ctx, k, n, func(b blockKey) bool { return c.m.sameSource(k, b) }); err != nil {
-			return nil, err
-		}
-		if len(fresh) > 0 {
-			c.m.fill(run{row: c.row, x: c.x, chunks: fresh, keep: c.keep})
-		}
+	h, err := c.ask(i, wait)
+	if err != nil {
+		return nil, err
 	}
 	if err := c.await(h, wait); err != nil {
 		c.m.mem.release(h, false)
 		return nil, err
 	}
 	return h, nil
+}
+
+// ask holds one chunk that is there, or on its way from now on.
+func (c *cursor) ask(i int, wait bool) (*memChunk, error) {
+	k := blockKey{c.row.ID, i}
+	h := c.m.mem.take(k)
+	if h != nil {
+		return h, nil
+	}
+	c.missed = true
+	if !wait {
+		return nil, errLater
+	}
+	n := max(1, min(c.fetch, maxGet, len(c.x.Chunks)-i))
+	h, fresh, err := c.m.mem.want(c.ctx, k, n, func(b blockKey) bool { return c.m.sameSource(k, b) })
+	if len(fresh) > 0 {
+		c.m.fill(run{row: c.row, x: c.x, chunks: fresh, keep: c.keep, flow: c.flow})
+	}
+	return h, err
+}
+
+// awaitEnough waits for the last of the chunks that a read from pos waits for: those before it mostly come with it, and each
+// wait is a turn of the scheduler's. It is no error that ctx ends: the read takes what is there. The caller calls done.
+func (c *cursor) awaitEnough(pos int64, maxBytes int) (done func(), err error) {
+	var held []*memChunk
+	done = func() {
+		for _, h := range held {
+			c.m.mem.release(h, false)
+		}
+	}
+	last := int((min(pos+int64(min(maxBytes, enoughBytes)), c.x.Footer.LogBytes) - 1) / chunkBytes)
+	if int(pos/chunkBytes) >= last {
+		return done, nil
+	}
+	h, err := c.ask(int(pos/chunkBytes), true)
+	if err != nil {
+		return done, err
+	}
+	held = append(held, h)
+	wait := false // for the first: if the last one is no longer on its way, neither is this one
+	if h := c.m.mem.take(blockKey{c.row.ID, last}); h != nil {
+		held, wait = append(held, h), true
+	}
+	defer h.want.begin()()
+	if err = c.await(held[len(held)-1], wait); c.ctx.Err() != nil || errors.Is(err, errLater) {
+		err = nil
+	}
+	return done, err
 }
 
 func (c *cursor) await(h *memChunk, wait bool) error {
@@ -94,6 +132,7 @@ func (c *cursor) await(h *memChunk, wait bool) error {
 	if !wait {
 		return errLater
 	}
+	defer h.want.begin()()
 	select {
 	case <-h.ready:
 		return h.err
@@ -177,7 +216,13 @@ func (c *cursor) read(req ReadRequest, off int64, s *stream) (ReadResult, error)
 	}
 	c.fetch = (maxBytes+chunkBytes-1)/chunkBytes + 1
 	if c.keep = s == nil; s != nil {
+		c.flow = &s.flow
 		c.m.pump(s)
+	}
+	done, err := c.awaitEnough(pos, maxBytes)
+	defer done()
+	if err != nil && c.ctx.Err() == nil {
+		return ReadResult{}, err
 	}
 	res, end, err := c.batches(off, pos, maxBytes, req.MinOne)
 	switch {
@@ -268,32 +313,21 @@ func (c *cursor) giant(next, pos, size int64) (ReadResult, int64, error) {
 	return ReadResult{Spans: []protocol.Span{protocol.MemSpan(b)}, NextOffset: next}, pos + size, nil
 }
 
-// spans cuts [start, end) out of the held chunks. They pass to the spans.
+// spans cuts [start, end) out of the held chunks. They pass to the spans, but for a small
+// result, which is copied.
 func (c *cursor) spans(start, end int64) (spans []protocol.Span) {
-	small := end-start <= maxCopiedBytes
-	var copied []byte
-	for pos := start; pos < end; {
-		i := int(pos/chunkBytes) - c.first
-		h := c.held[i]
-		from := pos % chunkBytes
-		to := min(from+end-pos, int64(len(h.data)))
-		if pos += to - from; small {
-			copied = append(copied, h.data[from:to]...)
-			continue
+	i, j := int(start/chunkBytes)-c.first, int((end-1)/chunkBytes)-c.first
+	from, to := start%chunkBytes, end-int64(c.first+i)*chunkBytes
+	if end-start <= maxCopiedBytes {
+		copied := make([]byte, 0, end-start)
+		for k := i; k <= j; k++ {
+			copied = append(copied, c.held[k].data[from:min(to, int64(len(c.held[k].data)))]...)
+			from, to = 0, to-chunkBytes
 		}
-		spans = append(spans, c.m.mem.span(h, from, to, to == int64(len(h.data))))
-		c.held[i] = nil
-	}
-	if small {
 		return []protocol.Span{protocol.MemSpan(copied)}
 	}
-	rest := c.held[:0]
-	for _, h := range c.held {
-		if h != nil {
-			rest = append(rest, h)
-		}
-	}
-	c.held = rest
+	spans = c.m.mem.spans(slices.Clone(c.held[i:j+1]), from, to)
+	c.held = slices.Delete(c.held, i, j+1)
 	c.drop()
 	return spans
 }

@@ -74,10 +74,14 @@
 //
 // memory.go holds chunks, counted by who holds them, within Options.ReadMemoryBytes for
 // all readers and what is being sent to them; beside it one batch at a time that is larger
-// than 8 MiB, which is copied, and 64 MiB of parsed indexes. fill.go brings runs of chunks
+// than 8 MiB, which is copied, and 64 MiB of parsed indexes. It is not on the heap, and
+// neighbouring chunks lie side by side where that can be (arena.go): up to 1 MiB is read from
+// the store at once, and sent at once. fill.go brings runs of chunks
 // by one GET each and hands every chunk out as it arrives; a GET that breaks off is
 // continued by another. There is one fill per chunk, 64 at most, and none belongs to a
-// reader. ahead.go knows readers that go on in order by the offset where they come back;
+// reader. Under a bound on bandwidth, fills that somebody waits for go first, and readers get
+// equal shares whatever number of GETs each has; for places among the 64 those that are
+// waited for need none of the 48 for read-ahead. ahead.go knows readers that go on in order by the offset where they come back;
 // the window ahead of one doubles from 512 KiB to 32 MiB while it has to wait, and is
 // halved when memory is short, or when what was fetched is pushed out before it comes. It
 // reaches into the next segment, whose index is asked for first. Three quarters of the

@@ -17,6 +17,7 @@ const (
 	maxFills      = 64 // GETs under way, and reads from the cache's file
 	maxAheadFills = 48 // of these, for chunks that no reader waits for
 	fillDeadline  = 5 * time.Minute
+	readBytes     = 1 << 20 // that a body is asked for at once
 
 	// maxBodyTries is how often in a row a GET may break off without having brought a
 	// chunk. Failures before the body are retried in the store's wrappers.
@@ -56,22 +57,23 @@ func (f *filler) close() {
 }
 
 // start runs fn when there is a slot; with an ended context, if close comes first. Each
-// caller has reserved memory, so that those who wait are bounded too. false: closed.
-func (f *filler) start(ahead bool, fn func(context.Context)) bool {
+// caller has reserved memory, so that those who wait are bounded too. What somebody waits
+// for by then takes none of the slots for read-ahead. false: closed.
+func (f *filler) start(ahead bool, d *demand, fn func(context.Context)) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.startLocked(ahead, fn)
+	return f.startLocked(ahead, d, fn)
 }
 
-func (f *filler) startLocked(ahead bool, fn func(context.Context)) bool {
+func (f *filler) startLocked(ahead bool, d *demand, fn func(context.Context)) bool {
 	if f.closed {
 		return false
 	}
 	f.wg.Go(func() {
-		if ahead && f.enter(f.ahead) {
+		if ahead && f.enter(f.ahead, d.come) {
 			defer func() { <-f.ahead }()
 		}
-		if f.enter(f.slots) {
+		if f.enter(f.slots, nil) {
 			defer func() { <-f.slots }()
 		}
 		ctx, cancel := context.WithTimeout(f.ctx, fillDeadline)
@@ -81,10 +83,13 @@ func (f *filler) startLocked(ahead bool, fn func(context.Context)) bool {
 	return true
 }
 
-func (f *filler) enter(slots chan struct{}) bool {
+// enter takes a slot, unless the filler ends or none is needed any more.
+func (f *filler) enter(slots chan struct{}, enough <-chan struct{}) bool {
 	select {
 	case slots <- struct{}{}:
 		return true
+	case <-enough:
+		return false
 	case <-f.ctx.Done():
 		return false
 	}
@@ -96,14 +101,17 @@ type run struct {
 	x      *SegmentIndex
 	chunks []*memChunk
 	ahead  bool
-	keep   bool // put what comes from the store into the cache, even when it comes for the first time
+	flow   *objstore.Flow // of the reader that they are for
+	keep   bool           // put what comes from the store into the cache, even when it comes for the first time
 }
 
 func (r *run) table(i int) Chunk { return r.x.Chunks[r.chunks[i].key.chunk] }
 
 // fill starts to fill a run and ends its holds of the chunks.
 func (m *Manager) fill(r run) {
-	ok := m.fills.start(r.ahead, func(ctx context.Context) {
+	want := r.chunks[0].want
+	ok := m.fills.start(r.ahead, want, func(ctx context.Context) {
+		ctx = objstore.WithFlow(ctx, r.flow, want.urgent)
 		done, err := 0, ctx.Err()
 		if err == nil {
 			done = m.fillCached(&r)
@@ -130,7 +138,7 @@ func (m *Manager) fillCached(r *run) int {
 		if !m.cache.has(c.key) {
 			return i
 		}
-		data := m.cache.read(c.key, c.buf)
+		data := m.cache.read(c.key, m.mem.slots(c, 1))
 		if len(data) != int(r.table(i).Length) {
 			return i
 		}
@@ -167,22 +175,47 @@ func (m *Manager) getChunks(ctx context.Context, r *run, first int) (n int, err 
 		return 0, err
 	}
 	defer body.Close()
-	for i, c := range r.chunks[first:] {
-		t := r.table(first + i)
-		data := c.buf[:t.Length:t.Length]
-		if _, err := io.ReadFull(body, data); err != nil {
-			return i, fmt.Errorf("tiering: get %d bytes at %d of %s: %w", t.Length, t.Stored, key, err)
+	for at := first; at < len(r.chunks); {
+		k, err := m.takeRun(body, r, at, key)
+		if at += k; err != nil {
+			return at - first, err
 		}
+	}
+	return len(r.chunks) - first, nil
+}
+
+// takeRun reads chunks from at on that lie side by side, up to readBytes, by as few reads as their bytes come in. It says how
+// many it brought.
+func (m *Manager) takeRun(body io.Reader, r *run, at int, key string) (n int, err error) {
+	chunks := r.chunks[at:]
+	side := 1
+	for side < min(len(chunks), readBytes/chunkBytes) && chunks[side].slot == chunks[side-1].slot+1 && r.table(at+side-1).Length == chunkBytes {
+		side++
+	}
+	buf := m.mem.slots(chunks[0], side)
+	buf = buf[:(side-1)*chunkBytes+int(r.table(at+side-1).Length)]
+	for got := 0; n < side; {
+		c, t := chunks[n], r.table(at+n)
+		begin := n * chunkBytes
+		end := begin + int(t.Length)
+		if got < end {
+			k, err := io.ReadAtLeast(body, buf[got:], end-got)
+			if got += k; err != nil {
+				return n, fmt.Errorf("tiering: get %d bytes at %d of %s: %w", t.Length, t.Stored, key, err)
+			}
+		}
+		data := buf[begin:end:end]
 		if err := t.check(key, data); err != nil {
 			m.alarm(r.row, err)
-			return i, err
+			return n, err
 		}
 		c.data, c.crc = data, t.CRC32C
 		close(c.ready)
 		m.toCache(c, r.keep)
 		m.mem.release(c, false)
+		n++
 	}
-	return len(r.chunks) - first, nil
+	return n, nil
 }
 
 // toCache writes a chunk that has just come to the cache, if that is worth it.
@@ -198,8 +231,8 @@ func (m *Manager) toCache(c *memChunk, keep bool) {
 
 // spill hands a chunk that leaves memory unread to the cache.
 func (m *Manager) spill(c *memChunk) bool {
-	buf := c.buf
-	return c.err == nil && m.cache.later(cacheWrite{c.key, c.data, c.crc, func() { m.mem.pool.Put(buf) }})
+	slot := c.slot
+	return c.err == nil && m.cache.later(cacheWrite{c.key, c.data, c.crc, func() { m.mem.giveSlot(slot) }})
 }
 
 // sameSource says whether both chunks come from the cache, or both from the store.

@@ -10,6 +10,7 @@ import (
 
 	"varve/metastore"
 	"varve/protocol"
+	"varve/tiering/objstore"
 )
 
 // maxIndexMemoryBytes bounds the parsed indexes in memory, but for the newest one; those
@@ -19,6 +20,7 @@ const maxIndexMemoryBytes = 64 << 20
 // indexFill is an index on its way. Its fields are valid once done is closed.
 type indexFill struct {
 	done  chan struct{}
+	want  *demand
 	index *SegmentIndex
 	err   error
 }
@@ -29,6 +31,7 @@ func (m *Manager) index(ctx context.Context, row metastore.RemoteSegment) (*Segm
 		return x, nil
 	}
 	fl := m.startIndex(row, false, nil)
+	defer fl.want.begin()()
 	select {
 	case <-fl.done:
 		return fl.index, fl.err
@@ -46,8 +49,9 @@ func (m *Manager) startIndex(row metastore.RemoteSegment, ahead bool, then func(
 	if fl := f.indexes[row.ID]; fl != nil {
 		return fl
 	}
-	fl := &indexFill{done: make(chan struct{}), err: errClosed}
-	ok := f.startLocked(ahead, func(ctx context.Context) {
+	fl := &indexFill{done: make(chan struct{}), err: errClosed, want: newDemand()}
+	ok := f.startLocked(ahead, fl.want, func(ctx context.Context) {
+		ctx = objstore.WithFlow(ctx, &objstore.Flow{}, fl.want.urgent)
 		fl.index, fl.err = m.fetchIndex(ctx, row)
 		f.mu.Lock()
 		delete(f.indexes, row.ID)
@@ -102,15 +106,12 @@ func (m *Manager) cachedIndex(row metastore.RemoteSegment) []byte {
 	if !m.indexFile.has(blockKey{row.ID, 0}) {
 		return nil
 	}
-	out := make([]byte, 0, row.IndexLen)
-	buf := m.mem.pool.Get().(*[chunkBytes]byte)
-	defer m.mem.pool.Put(buf)
-	for i := 0; len(out) < int(row.IndexLen); i++ {
-		part := m.indexFile.read(blockKey{row.ID, i}, buf)
-		if len(part) != min(chunkBytes, int(row.IndexLen)-len(out)) {
+	out := make([]byte, row.IndexLen)
+	for at := 0; at < len(out); at += chunkBytes {
+		part := out[at:min(at+chunkBytes, len(out))]
+		if len(m.indexFile.read(blockKey{row.ID, at / chunkBytes}, part)) != len(part) {
 			return nil
 		}
-		out = append(out, part...)
 	}
 	return out
 }

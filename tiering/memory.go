@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"varve/protocol"
@@ -20,7 +21,7 @@ import (
 type memory struct {
 	maxChunks int
 	now       func() time.Time
-	spill     func(c *memChunk) bool // takes an unread chunk's buffer over; may refuse
+	spill     func(c *memChunk) bool // takes an unread chunk's slot over, until giveSlot; may refuse
 
 	mu     sync.Mutex
 	chunks map[blockKey]*memChunk
@@ -29,20 +30,22 @@ type memory struct {
 	passed *list.List    // kept, held by nobody, read to their end; the oldest at the back
 	unread *list.List    // the same, but not read to their end
 	freed  chan struct{} // closed when a buffer may be had; nil while nobody waits
-	pool   sync.Pool     // of *[chunkBytes]byte
+	arena  *arena        // nil until the first chunk comes
 }
 
 // memChunk is one chunk in memory. Its bytes are valid, checked and constant once
 // ready is closed and err is nil.
 type memChunk struct {
 	key   blockKey
-	buf   *[chunkBytes]byte
-	data  []byte // the chunk's bytes in buf
+	slot  int    // in the arena
+	data  []byte // the chunk's bytes, in its slot
 	crc   uint32
 	ready chan struct{}
 	err   error
+	want  *demand // of all that one fill brings
 
 	// Guarded by memory.mu.
+	spilled bool // the slot is the cache's
 	holders int
 	kept    *list.Element // in passed or unread
 	filed   bool          // in memory.chunks
@@ -63,7 +66,6 @@ func newMemory(maxBytes int64, now func() time.Time) *memory {
 	return &memory{
 		maxChunks: int(max(maxBytes/chunkBytes, minMemoryChunks)), now: now, spill: func(*memChunk) bool { return false },
 		chunks: map[blockKey]*memChunk{}, passed: list.New(), unread: list.New(),
-		pool: sync.Pool{New: func() any { return new([chunkBytes]byte) }},
 	}
 }
 
@@ -77,6 +79,24 @@ func (m *memory) usedBytes() int64 {
 // aheadMax bounds the chunks that are fetched ahead of all readers.
 func (m *memory) aheadMax() int { return m.maxChunks * 3 / 4 }
 
+// demand says whether somebody waits for what a fill brings.
+type demand struct {
+	waiting atomic.Int32
+	once    sync.Once
+	come    chan struct{} // closed once somebody has waited
+}
+
+func newDemand() *demand { return &demand{come: make(chan struct{})} }
+
+// begin counts in who waits, until done.
+func (d *demand) begin() (done func()) {
+	d.waiting.Add(1)
+	d.once.Do(func() { close(d.come) })
+	return func() { d.waiting.Add(-1) }
+}
+
+func (d *demand) urgent() bool { return d.waiting.Load() > 0 }
+
 // want takes the chunk k for a reader, if need be a new one together with up to n-1
 // that follow it, which the caller has to fill (fresh). It waits for room for the first
 // only. The caller releases what it gets, and separately each of fresh once it is
@@ -84,12 +104,13 @@ func (m *memory) aheadMax() int { return m.maxChunks * 3 / 4 }
 func (m *memory) want(ctx context.Context, k blockKey, n int, same func(blockKey) bool) (c *memChunk, fresh []*memChunk, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	d := newDemand()
 	for {
 		if c := m.chunks[k]; c != nil {
 			m.hold(c)
 			return c, nil, nil
 		}
-		if c = m.create(k, nil); c != nil {
+		if c = m.create(k, nil, noSlot, d); c != nil {
 			break
 		}
 		if err := m.wait(ctx); err != nil {
@@ -99,7 +120,7 @@ func (m *memory) want(ctx context.Context, k blockKey, n int, same func(blockKey
 	c.holders++
 	fresh = append(fresh, c)
 	for k.chunk++; len(fresh) < n && m.chunks[k] == nil && same(k); k.chunk++ {
-		next := m.create(k, nil)
+		next := m.create(k, nil, fresh[len(fresh)-1].slot, d)
 		if next == nil {
 			break
 		}
@@ -119,12 +140,13 @@ func (m *memory) wantAhead(s *stream, k blockKey, n int, same func(a, b blockKey
 		k.chunk++
 	}
 	at = k.chunk
+	after, d := noSlot, newDemand()
 	for first := k; k.chunk < end && m.chunks[k] == nil && same(first, k); k.chunk++ {
-		c := m.create(k, s)
+		c := m.create(k, s, after, d)
 		if c == nil {
 			return at, fresh, true
 		}
-		fresh = append(fresh, c)
+		fresh, after = append(fresh, c), c.slot
 	}
 	return at, fresh, false
 }
@@ -177,6 +199,10 @@ func (m *memory) unkeep(c *memChunk) {
 func (m *memory) release(c *memChunk, read bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.releaseLocked(c, read)
+}
+
+func (m *memory) releaseLocked(c *memChunk, read bool) {
 	c.read = c.read || read
 	if c.holders--; c.holders > 0 {
 		return
@@ -204,8 +230,12 @@ func (m *memory) fail(c *memChunk, err error) {
 	close(c.ready)
 }
 
-// create returns a new chunk that is held once, by who fills it; nil without room.
-func (m *memory) create(k blockKey, ahead *stream) *memChunk {
+// noSlot is what no slot follows.
+const noSlot = -2 // -1 is what slot 0 follows
+
+// create returns a new chunk that is held once, by who fills it; nil without room. Its slot is the one behind after, if that
+// is free.
+func (m *memory) create(k blockKey, ahead *stream, after int, d *demand) *memChunk {
 	if ahead != nil && m.ahead >= m.aheadMax() && (!m.evictIdle() || m.ahead >= m.aheadMax()) {
 		return nil
 	}
@@ -213,7 +243,10 @@ func (m *memory) create(k blockKey, ahead *stream) *memChunk {
 		return nil
 	}
 	m.count++
-	c := &memChunk{key: k, buf: m.pool.Get().(*[chunkBytes]byte), ready: make(chan struct{}), holders: 1, filed: true, ahead: ahead}
+	if m.arena == nil {
+		m.arena = newArena(m.maxChunks + maxQueuedWrites + 1)
+	}
+	c := &memChunk{key: k, slot: m.arena.take(after), ready: make(chan struct{}), holders: 1, filed: true, ahead: ahead, want: d}
 	if ahead != nil {
 		m.ahead++
 	}
@@ -253,9 +286,7 @@ func (m *memory) dropUnread(c *memChunk) {
 	if c.ahead != nil {
 		c.ahead.wasted.Store(true)
 	}
-	if m.spill(c) {
-		c.buf = nil // is the cache's now
-	}
+	c.spilled = m.spill(c)
 	m.drop(c)
 }
 
@@ -276,12 +307,22 @@ func (m *memory) unfile(c *memChunk) {
 
 func (m *memory) free(c *memChunk) {
 	m.count--
-	if c.buf != nil {
-		m.pool.Put(c.buf)
-		c.buf, c.data = nil, nil
+	c.data = nil
+	if !c.spilled {
+		m.arena.give(c.slot)
 	}
 	m.signal()
 }
+
+// giveSlot ends what spill began.
+func (m *memory) giveSlot(slot int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.arena.give(slot)
+}
+
+// slots are the bytes of n slots from c's on.
+func (m *memory) slots(c *memChunk, n int) []byte { return m.arena.bytes(c.slot, n) }
 
 // signal wakes all who wait for room.
 func (m *memory) signal() {
@@ -314,12 +355,34 @@ func (m *memory) trim() {
 	old := m.now().Add(-idleKept)
 	for _, l := range []*list.List{m.passed, m.unread} {
 		for e := l.Back(); e != nil && e.Value.(*memChunk).keptAt.Before(old); e = l.Back() {
-			m.drop(e.Value.(*memChunk))
+			c := e.Value.(*memChunk)
+			dropMemory(m.slots(c, 1))
+			m.drop(c)
 		}
 	}
 }
 
-// span is a run of a held chunk's bytes; its release ends the hold.
-func (m *memory) span(c *memChunk, from, to int64, read bool) protocol.Span {
-	return protocol.Span{Bytes: c.data[from:to:to], Len: to - from, Release: func() { m.release(c, read) }}
+// spans cuts [from, to) out of held chunks, counted from the start of the first, of which all but the last are whole. The
+// holds pass to the spans. What lies in neighbouring slots is one span.
+func (m *memory) spans(held []*memChunk, from, to int64) (out []protocol.Span) {
+	for len(held) > 0 {
+		n := 1
+		for n < len(held) && held[n].slot == held[n-1].slot+1 {
+			n++
+		}
+		run, end := held[:n:n], min(to, int64(n-1)*chunkBytes+int64(len(held[n-1].data)))
+		read := end == int64(n-1)*chunkBytes+int64(len(held[n-1].data))
+		out = append(out, protocol.Span{Bytes: m.slots(run[0], n)[from:end:end], Len: end - from, Release: func() { m.releaseRun(run, read) }})
+		held, from, to = held[n:], 0, to-int64(n)*chunkBytes
+	}
+	return out
+}
+
+// releaseRun ends the holds of a span; read is about its last chunk.
+func (m *memory) releaseRun(run []*memChunk, read bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, c := range run {
+		m.releaseLocked(c, read || i < len(run)-1)
+	}
 }

@@ -217,6 +217,10 @@ func TestReadWithinMemory(t *testing.T) {
 	if kept != counted || kept != filed {
 		t.Errorf("%d chunks are kept, %d counted, %d filed", kept, counted, filed)
 	}
+	r.cache.close()
+	if a := r.mem.arena; a.room+r.mem.count != r.mem.maxChunks+maxQueuedWrites+1 {
+		t.Errorf("%d slots are free beside %d chunks of at most %d", a.room, r.mem.count, r.mem.maxChunks)
+	}
 }
 
 // TestReadersDuringRetention: segments go, and others come under the same offsets, as

@@ -242,6 +242,68 @@ func TestBandwidthTurns(t *testing.T) {
 	})
 }
 
+// TestBandwidthFlows: who has many bodies gets what others with one get, and what nobody waits for flows only where that
+// leaves something.
+func TestBandwidthFlows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const mib = 1 << 20
+		b := NewBandwidth(0, mib)
+		s := WithBandwidth(NewMem(nil), b)
+		mustPut(t, s, "a", randomBytes(1, 64*mib))
+		var greedy, modest, idle Flow
+		var waited atomic.Bool
+		got := map[*Flow]*atomic.Int64{&greedy: {}, &modest: {}, &idle: {}}
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		flow := func(f *Flow, urgent func() bool) {
+			wg.Go(func() {
+				body, err := s.Get(WithFlow(ctx, f, urgent), "a", 0, -1, "")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer body.Close()
+				for p := make([]byte, mib); err == nil; {
+					var n int
+					n, err = body.Read(p)
+					got[f].Add(int64(n))
+				}
+			})
+		}
+		check := func(when string, f *Flow, wantMiB float64) {
+			t.Helper()
+			if is := float64(got[f].Swap(0)) / mib; is < wantMiB-0.8 || is > wantMiB+0.8 {
+				t.Errorf("%s: %.2f MiB, not %.2f", when, is, wantMiB)
+			}
+		}
+		yes := func() bool { return true }
+		for range 8 {
+			flow(&idle, waited.Load)
+		}
+		time.Sleep(10 * time.Second)
+		check("alone, not waited for", &idle, 10)
+		for range 7 {
+			flow(&greedy, yes)
+		}
+		flow(&modest, yes)
+		time.Sleep(20 * time.Second)
+		check("seven bodies", &greedy, 10)
+		check("one body", &modest, 10)
+		check("not waited for, beside those who are", &idle, 0)
+		waited.Store(true)
+		time.Sleep(30 * time.Second)
+		check("seven bodies of three", &greedy, 10)
+		check("one body of three", &modest, 10)
+		check("waited for at last", &idle, 10)
+		cancel()
+		wg.Wait()
+		if b.down.mu.Lock(); len(b.down.waiting) > 0 {
+			t.Errorf("%d still wait", len(b.down.waiting))
+		}
+		b.down.mu.Unlock()
+	})
+}
+
 func TestCounters(t *testing.T) {
 	now := time.Unix(0, 0)
 	c := NewCounters(S3StandardPrices(), func() time.Time { now = now.Add(time.Second); return now })
