@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"varve/tests/node"
@@ -21,31 +23,39 @@ const (
 	boundCold = "The copies of each byte: out of the store's socket and into the client's; beside them the S3 server's own."
 
 	getsPerGB   = "GETs/GB"
+	memoryMB    = "memory MB"       // the most chunks in memory that the broker's gauge showed; the bound is 128 MiB
+	storeCPU    = "store CPU s/GB"  // the S3 server's
+	clientCPU   = "client CPU s/GB" // the harness's own, which reads what comes; and the proxy's
+	watchEvery  = 250 * time.Millisecond
 	shapedRate  = 100_000_000 // bytes a second
 	shapedDelay = 20 * time.Millisecond
 )
 
 // tiered is a log in an S3 server, and the broker that serves it.
 type tiered struct {
-	b     *bench
-	s3    *s3server.Server
-	proxy *s3server.Proxy
-	data  string
-	node  *node.Node
+	b      *bench
+	s3     *s3server.Server
+	proxy  *s3server.Proxy
+	binary string
+	data   string
+	node   *node.Node
 	coldLog
 }
 
 // coldRows read what is in the tier only. Each round starts the broker afresh: nothing is cached.
 func coldRows() []row {
-	figures := []string{"MB/s", cpuPerGB, peakRSS, getsPerGB}
+	figures := []string{"MB/s", cpuPerGB, storeCPU, clientCPU, peakRSS, getsPerGB}
 	return []row{
 		{name: "cold/loopback", title: "one reader, one partition, from an S3 server as fast as loopback goes; bare: the same SDK, parallel ranged GETs of 8 MiB, dropped; relay: sent on in order",
-			bound: boundCold, sides: []string{varve, bare, relay}, figures: figures, alone: true, start: coldLane(s3server.Weather{}, 1)},
+			bound: boundCold, sides: []string{varve, bare, relay}, figures: figures, alone: true, start: coldLane(s3server.Weather{}, 1),
+			targets: []target{{figure: "MB/s", side: bare, limit: 0.9, least: true}, {figure: cpuPerGB, side: bare, limit: 1.5}}},
 		{name: "cold/shaped", title: "one reader, one partition, from an S3 server at 100 MB/s and 20 ms to the first byte; bare: the same SDK, parallel ranged GETs of 8 MiB, dropped; relay: sent on in order",
 			bound: "The rate.", sides: []string{varve, bare, relay}, figures: figures, alone: true,
-			start: coldLane(s3server.Weather{Latency: shapedDelay, BytesPerSec: shapedRate}, 1)},
+			targets: []target{{figure: "MB/s", limit: 0.95 * shapedRate / 1e6, least: true}},
+			start:   coldLane(s3server.Weather{Latency: shapedDelay, BytesPerSec: shapedRate}, 1)},
 		{name: "cold/50-readers", title: "50 readers, each of another place in one partition, from an S3 server as fast as loopback goes",
-			bound: boundCold, sides: []string{varve}, figures: append(figures, "memory MB"), alone: true, start: coldLane(s3server.Weather{}, 50)},
+			bound: boundCold, sides: []string{varve}, figures: append(figures, memoryMB), alone: true, start: coldLane(s3server.Weather{}, 50),
+			targets: []target{{figure: memoryMB, limit: (128 << 20) / 1e6}}},
 	}
 }
 
@@ -60,6 +70,9 @@ func coldLane(w s3server.Weather, readers int) func(context.Context, *bench, str
 		}
 		return &lane{cold: true, close: t.stop, round: func(ctx context.Context) (sample, error) {
 			defer t.stop()
+			if t.binary = b.varve; side == against {
+				t.binary = b.against
+			}
 			if err := t.start(ctx, t.weather(w)); err != nil {
 				return nil, err
 			}
@@ -73,7 +86,7 @@ func (b *bench) tiered(ctx context.Context) (t *tiered, err error) {
 	if b.cold != nil {
 		return b.cold, nil
 	}
-	t = &tiered{b: b, data: filepath.Join(b.data, "cold")}
+	t = &tiered{b: b, binary: b.varve, data: filepath.Join(b.data, "cold")}
 	b.cold = t // to be closed, whatever comes
 	if t.s3, err = s3server.StartProcess(ctx, s3server.Options{Dir: filepath.Join(b.data, "s3")}); err != nil {
 		return nil, err
@@ -106,7 +119,7 @@ func (t *tiered) start(ctx context.Context, url string, sets ...string) (err err
 		"remote.log.manager.task.interval.ms=500", "varve.tier.scrub.interval.ms=-1"}, sets...) {
 		args = append(args, "--set", s)
 	}
-	t.node, err = node.Start(ctx, node.Options{Binary: t.b.varve, Data: t.data, Args: args, Env: t.s3.Env()})
+	t.node, err = node.Start(ctx, node.Options{Binary: t.binary, Data: t.data, Args: args, Env: t.s3.Env()})
 	if err != nil {
 		return err
 	}
@@ -142,7 +155,14 @@ func (t *tiered) read(readers int) (sample, error) {
 	if err != nil {
 		return nil, err
 	}
-	out, err := t.readAll(t.node.Kafka, t.node.PID(), readers, coldFetchBytes)
+	var most float64
+	out, err := t.withStore(t.bytes(readers), func() (out sample, err error) {
+		most, err = t.whileWatching("varve_tier_read_memory_bytes", func() error {
+			out, err = t.readAll(t.node.Kafka, t.node.PID(), readers, coldFetchBytes)
+			return err
+		})
+		return out, err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -151,9 +171,27 @@ func (t *tiered) read(readers int) (sample, error) {
 		return nil, err
 	}
 	out[getsPerGB] = (after - gets) / (float64(t.bytes(readers)) / 1e9)
-	memory, err := t.metrics("varve_tier_read_memory_bytes", "")
-	out["memory MB"] = memory / 1e6
-	return out, err
+	out[memoryMB] = most / 1e6
+	return out, nil
+}
+
+// whileWatching returns the highest value that a metric showed while something was done.
+func (t *tiered) whileWatching(series string, do func() error) (most float64, err error) {
+	done := make(chan error, 1)
+	var wg sync.WaitGroup
+	wg.Go(func() { done <- do() })
+	defer wg.Wait()
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		v, merr := t.metrics(series, "")
+		most = max(most, v)
+		select {
+		case err := <-done:
+			return most, errors.Join(err, merr)
+		case <-tick.C:
+		}
+	}
 }
 
 func (t *tiered) gets() (float64, error) {

@@ -53,28 +53,57 @@ func (t *tiered) bareLane(ctx context.Context, side string, w s3server.Weather) 
 			return nil, err
 		}
 		defer c.Close()
-		var gets int64
-		used, err := measure(s.pid, func() error {
-			var req [bareRequestBytes]byte
-			binary.BigEndian.PutUint64(req[4:], uint64(total))
-			if _, err := c.Write(req[:]); err != nil {
+		return t.withStore(total, func() (sample, error) {
+			var gets int64
+			used, err := measure(s.pid, func() (err error) {
+				gets, err = requestBare(c, total)
 				return err
-			}
-			for {
-				head, err := c.reply(8)
-				if err != nil || len(head) < 8 {
-					return err
-				}
-				gets++
-			}
+			})
+			out := used.moved(gets, total/int64(len(t.batch))*int64(t.records), total)
+			out[getsPerGB] = float64(gets) / (float64(total) / 1e9)
+			return out, err
 		})
-		if err != nil {
+	}}, nil
+}
+
+// requestBare has the bare program read so many bytes and says with how many GETs it did.
+func requestBare(c *conn, total int64) (gets int64, err error) {
+	var req [bareRequestBytes]byte
+	binary.BigEndian.PutUint64(req[4:], uint64(total))
+	if _, err := c.Write(req[:]); err != nil {
+		return 0, err
+	}
+	for ; ; gets++ {
+		head, err := c.reply(8)
+		if err != nil || len(head) < 8 {
+			return gets, err
+		}
+	}
+}
+
+// withStore adds to what a round gave the CPU that the others took meanwhile: on a machine that is full they are a part of
+// what bounds it.
+func (t *tiered) withStore(bytes int64, round func() (sample, error)) (sample, error) {
+	var before, after [2]time.Duration
+	pids := [2]int{t.s3.PID(), os.Getpid()}
+	for i, pid := range pids {
+		var err error
+		if before[i], err = cpuOf(pid); err != nil {
 			return nil, err
 		}
-		out := used.moved(gets, total/int64(len(t.batch))*int64(t.records), total)
-		out[getsPerGB] = float64(gets) / (float64(total) / 1e9)
-		return out, nil
-	}}, nil
+	}
+	out, err := round()
+	if err != nil {
+		return nil, err
+	}
+	for i, pid := range pids {
+		if after[i], err = cpuOf(pid); err != nil {
+			return nil, err
+		}
+	}
+	gb := float64(bytes) / 1e9
+	out[storeCPU], out[clientCPU] = (after[0]-before[0]).Seconds()/gb, (after[1]-before[1]).Seconds()/gb
+	return out, nil
 }
 
 // bareKinds are the bare servers of cold reads, by side.

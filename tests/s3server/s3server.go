@@ -284,6 +284,16 @@ func (s *Server) CreateBucket(ctx context.Context, name string) error {
 	return nil
 }
 
+// PID is the server's process; 0 when it does not run.
+func (s *Server) PID() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc == nil {
+		return 0
+	}
+	return s.proc.cmd.Process.Pid
+}
+
 // Kill ends the server as a crash would; its data stays.
 func (s *Server) Kill() {
 	s.mu.Lock()
