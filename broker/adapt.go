@@ -51,7 +51,7 @@ func (b *Broker) sources(started bool) admin.Sources {
 	if !started {
 		return s
 	}
-	s.Replicas = described{b.replicas}
+	s.Replicas, s.Disk = described{b.replicas}, b.logs.Disk
 	s.Image = func() admin.Image { return b.meta.Image() }
 	if b.tier != nil {
 		s.Tier, s.Store, s.Restore, s.TierURL = b.tier, b.usage, b.tier, b.tierText

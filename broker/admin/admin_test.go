@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"varve/broker/commitlog"
 	"varve/broker/netio"
 	"varve/broker/replica"
 	"varve/metastore"
@@ -128,6 +129,9 @@ func start(t *testing.T, src Sources) running {
 
 func full(events *Events) Sources {
 	return Sources{NodeID: 1, Version: "v-test", Replicas: fakeReplicas{}, Tier: fakeTier{}, Network: fakeNetwork{}, Image: func() Image { return fakeImage{} }, Store: fakeStore{}, Events: events,
+		Disk: func() commitlog.DiskState {
+			return commitlog.DiskState{RoomBytes: 300, ShortBytes: 400, TightBytes: 200, ReserveBytes: 100, Level: commitlog.DiskIsShort}
+		},
 		Now: func() time.Time { return time.Unix(5000, 0) }}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"varve/broker/commitlog"
 	"varve/tiering"
 )
 
@@ -66,6 +67,19 @@ func collectReplicas(out chan<- prometheus.Metric, r Replicas) {
 		if lost > 0 {
 			out <- lostOffsets.with(float64(lost), p.Topic, partition)
 		}
+	}
+}
+
+func collectDisk(out chan<- prometheus.Metric, st commitlog.DiskState) {
+	if st.RoomBytes >= 0 {
+		out <- diskRoom.with(float64(st.RoomBytes))
+	}
+	out <- diskLevel.with(float64(st.Level))
+	if st.ReserveBytes <= 0 {
+		return
+	}
+	for level, bytes := range map[commitlog.DiskLevel]int64{commitlog.DiskIsShort: st.ShortBytes, commitlog.DiskIsTight: st.TightBytes, commitlog.DiskIsFull: st.ReserveBytes} {
+		out <- diskStep.with(float64(bytes), level.String())
 	}
 }
 

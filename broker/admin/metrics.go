@@ -48,6 +48,9 @@ var (
 	underReplicated    = gauge("kafka_server_replicamanager_underreplicatedpartitions", "Led partitions with fewer replicas in sync than assigned.")
 	underMinISR        = gauge("kafka_server_replicamanager_underminisrpartitioncount", "Led partitions with fewer replicas in sync than min.insync.replicas.")
 	offlineReplicas    = gauge("kafka_server_replicamanager_offlinereplicacount", "Replicas on this broker that cannot be served.")
+	diskRoom           = gauge("varve_disk_room_bytes", "What the disk of the logs has left.")
+	diskStep           = gauge("varve_disk_step_bytes", "With less room than this: what is in the tier is freed early (short), partitions that wait for the tier take no appends (tight), nor does any other (full).", "level")
+	diskLevel          = gauge("varve_disk_level", "0 roomy, 1 short, 2 tight, 3 full.")
 	purgatorySize      = gauge("kafka_server_delayedoperationpurgatory_purgatorysize", "Requests that wait.", "delayedoperation")
 	logSize            = gauge("kafka_log_log_size", "Local bytes of a partition.", "topic", "partition")
 	logStart           = gauge("kafka_log_log_logstartoffset", "First offset of a partition.", "topic", "partition")
@@ -127,6 +130,9 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	}
 	if src.Replicas != nil {
 		collectReplicas(out, src.Replicas)
+	}
+	if src.Disk != nil {
+		collectDisk(out, src.Disk())
 	}
 	if src.Events != nil {
 		collectEvents(out, src)

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"time"
 
+	"varve/broker/commitlog"
 	"varve/broker/netio"
 	"varve/broker/replica"
 	"varve/metastore"
@@ -59,6 +60,7 @@ type Sources struct {
 	Restore  Restorer
 	TierURL  string // canonical; "" without a tier
 	Network  Network
+	Disk     func() commitlog.DiskState
 	Image    func() Image
 	Store    StoreUsage
 	Events   *Events

@@ -202,6 +202,23 @@ func (m *Manager) DiskShortBytes() int64 {
 	return max(m.disk.shortBytes-int64(u.AvailBytes), 0)
 }
 
+// DiskState is the room on the disk of the logs and the steps below which less and less is taken. Without a reserve there are no steps.
+type DiskState struct {
+	RoomBytes                            int64 // -1: it cannot be told
+	ShortBytes, TightBytes, ReserveBytes int64
+	Level                                DiskLevel // as the guard saw it last
+}
+
+// Disk measures the room now.
+func (m *Manager) Disk() DiskState {
+	g := m.disk
+	st := DiskState{RoomBytes: -1, ShortBytes: g.shortBytes, TightBytes: g.tightBytes, ReserveBytes: g.reserveBytes, Level: DiskLevel(g.level.Load())}
+	if u, err := g.fs.GetDiskUsage(g.dir); err == nil {
+		st.RoomBytes = int64(u.AvailBytes)
+	}
+	return st
+}
+
 // Settled says up to where the log is in the tier, or with -1 that nothing of it is on its way there. While the disk is
 // tight, a log whose closed segments are not takes no appends.
 func (l *Log) Settled(end int64) { l.settled.Store(end + 1) }

@@ -177,3 +177,16 @@ func TestReserveOfSmallDisk(t *testing.T) {
 		}
 	}
 }
+
+// TestDiskState: the room and the steps as the guard has them.
+func TestDiskState(t *testing.T) {
+	d := newSmallDisk(t)
+	for room, want := range map[int64]DiskLevel{1 << 29: DiskRoomy, d.m.disk.shortBytes - 1: DiskIsShort, d.m.disk.tightBytes - 1: DiskIsTight, d.m.disk.reserveBytes - 1: DiskIsFull} {
+		d.room(room)
+		_ = d.append(d.a) // refused at the last level
+		st := d.m.Disk()
+		if st.RoomBytes != room || st.Level != want || st.ReserveBytes <= 0 || st.TightBytes <= st.ReserveBytes || st.ShortBytes <= st.TightBytes {
+			t.Errorf("%d bytes: %+v, want %v", room, st, want)
+		}
+	}
+}
