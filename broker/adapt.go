@@ -3,8 +3,10 @@ package broker
 import (
 	"context"
 	"errors"
+	"time"
 
 	"varve/broker/admin"
+	"varve/broker/api"
 	"varve/broker/config"
 	"varve/broker/replica"
 	"varve/metastore/controller"
@@ -53,10 +55,39 @@ func (b *Broker) sources(started bool) admin.Sources {
 	}
 	s.Replicas, s.Disk = described{b.replicas}, b.logs.Disk
 	s.Image = func() admin.Image { return b.meta.Image() }
+	s.Requests, s.Lags = b.requests, b.lags
 	if b.tier != nil {
 		s.Tier, s.Store, s.Restore, s.TierURL = b.tier, b.usage, b.tier, b.tierText
 	}
 	return s
+}
+
+// requests are the counts of the dispatcher as the HTTP server shows them.
+func (b *Broker) requests() []admin.Requests {
+	counts := b.dispatch.Requests()
+	out := make([]admin.Requests, len(counts))
+	for i, r := range counts {
+		out[i] = admin.Requests{API: r.API, Errors: r.Errors, Seconds: r.Seconds, Bounds: api.RequestBounds, Buckets: r.Buckets}
+	}
+	return out
+}
+
+// Bounds of the lags of groups in the metrics.
+const (
+	maxLags     = 10_000
+	lagsTimeout = time.Second
+)
+
+// lags are those of groups that are coordinated here in partitions that are led here.
+func (b *Broker) lags() (out []admin.Lag) {
+	ctx, cancel := context.WithTimeout(b.life, lagsTimeout)
+	defer cancel()
+	for _, c := range b.groups.Committed(ctx, maxLags) {
+		if hw, ok := b.replicas.HighWatermark(c.Topic, c.Partition); ok {
+			out = append(out, admin.Lag{Group: c.Group, Topic: c.Topic, Partition: c.Partition, Lag: max(hw-c.Offset, 0)})
+		}
+	}
+	return out
 }
 
 // described are the replicas as the HTTP server sees them.

@@ -132,7 +132,11 @@ func full(events *Events) Sources {
 		Disk: func() commitlog.DiskState {
 			return commitlog.DiskState{RoomBytes: 300, ShortBytes: 400, TightBytes: 200, ReserveBytes: 100, Level: commitlog.DiskIsShort}
 		},
-		Now: func() time.Time { return time.Unix(5000, 0) }}
+		Requests: func() []Requests {
+			return []Requests{{API: "Fetch", Errors: 1, Seconds: 1.5, Bounds: []float64{.1, 1}, Buckets: []uint64{2, 0, 3}}}
+		},
+		Lags: func() []Lag { return []Lag{{Group: "g", Topic: "t", Partition: 3, Lag: 17}} },
+		Now:  func() time.Time { return time.Unix(5000, 0) }}
 }
 
 func get(t *testing.T, s running, path string) (int, string) {

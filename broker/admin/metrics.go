@@ -157,6 +157,12 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	if src.Network != nil {
 		collectNetwork(out, src.Network)
 	}
+	if src.Requests != nil {
+		collectRequests(out, src.Requests())
+	}
+	if src.Lags != nil {
+		collectLags(out, src.Lags())
+	}
 }
 
 func flag(b bool) float64 {

@@ -63,6 +63,8 @@ type Sources struct {
 	Disk     func() commitlog.DiskState
 	Image    func() Image
 	Store    StoreUsage
+	Requests func() []Requests
+	Lags     func() []Lag
 	Events   *Events
 	Now      func() time.Time // nil is time.Now
 }

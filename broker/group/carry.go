@@ -2,6 +2,8 @@ package group
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	"varve/metastore/metapb"
 	"varve/protocol"
@@ -9,6 +11,16 @@ import (
 
 // allOffsets asks for every offset of the partition. The answer is a []*metapb.GroupOffset.
 type allOffsets struct{}
+
+// someOffsets asks for up to max offsets of the partition. The answer is a []Committed.
+type someOffsets struct{ max int }
+
+// Committed is an offset that a group has committed.
+type Committed struct {
+	Group, Topic string
+	Partition    int32
+	Offset       int64
+}
 
 // putOffsets stores offsets that come from another cluster, whatever state their groups are in. The answer is a
 // protocol.ErrorCode.
@@ -33,10 +45,18 @@ func (c *Coordinator) Offsets(ctx context.Context, partition int32) (out []*meta
 		c.mu.Unlock()
 		return s.rest()
 	}
-	answer := make(chan []*metapb.GroupOffset, 1)
-	drive, err := s.post(&Request{Body: allOffsets{}, Ticket: &ticket{func(r any) { answer <- r.([]*metapb.GroupOffset) }}})
+	if out, ok = look[[]*metapb.GroupOffset](ctx, s, allOffsets{}); ok || ctx.Err() != nil {
+		return out, ok
+	}
+	return s.rest()
+}
+
+// look steps a shard for what it holds; false when it is not active, or ctx ends first.
+func look[T any](ctx context.Context, s *shard, body any) (out T, ok bool) {
+	answer := make(chan T, 1)
+	drive, err := s.post(&Request{Body: body, Ticket: &ticket{func(r any) { answer <- r.(T) }}})
 	if err != protocol.None {
-		return s.rest()
+		return out, false
 	}
 	if drive {
 		s.drive()
@@ -45,10 +65,37 @@ func (c *Coordinator) Offsets(ctx context.Context, partition int32) (out []*meta
 	case out = <-answer:
 		return out, true
 	case <-s.ctx.Done():
-		return s.rest()
 	case <-ctx.Done():
-		return nil, false
 	}
+	return out, false
+}
+
+// Committed returns what groups that are coordinated here have committed, up to max offsets, by partition of the offsets topic
+// and by group. Partitions that are still being loaded are left out.
+func (c *Coordinator) Committed(ctx context.Context, max int) (out []Committed) {
+	shards := *c.shards.Load()
+	for _, index := range slices.Sorted(maps.Keys(shards)) {
+		if len(out) >= max {
+			break
+		}
+		some, _ := look[[]Committed](ctx, shards[index], someOffsets{max - len(out)})
+		out = append(out, some...)
+	}
+	return out
+}
+
+func (m *Machine) someOffsets(max int) (out []Committed) {
+	for _, g := range m.sorted() {
+		for topic, parts := range g.offsets {
+			for index, o := range parts {
+				if len(out) == max {
+					return out
+				}
+				out = append(out, Committed{g.id, topic, index, o.at})
+			}
+		}
+	}
+	return out
 }
 
 // rest returns the offsets of a shard that has stopped and that nobody drives any more.

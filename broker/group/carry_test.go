@@ -45,6 +45,11 @@ func TestOffsetsLeaveAndComeBack(t *testing.T) {
 	if len(got) != 4 || missing != 0 || got[2].Group != "c" || got[2].Offset != 12 || got[2].Topic != "t" {
 		t.Fatalf("%v, %d missing", got, missing)
 	}
+	for most, want := range []int{0, 1, 2, 3, 4, 4} {
+		if some := r.c.Committed(t.Context(), most); len(some) != want || want == 4 && !slices.Contains(some, Committed{"c", "t", 0, 12}) {
+			t.Fatalf("at most %d: %v", most, some)
+		}
+	}
 	r.c.Release()
 	if after, missing := r.offsetsOf(); len(after) != 4 || missing != 0 {
 		t.Fatalf("after Release: %d, %d missing", len(after), missing)

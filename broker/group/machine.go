@@ -173,6 +173,8 @@ func (m *Machine) request(r *Request) {
 		m.list(r, body)
 	case allOffsets:
 		m.answer(r.Ticket, m.everyOffset())
+	case someOffsets:
+		m.answer(r.Ticket, m.someOffsets(body.max))
 	case putOffsets:
 		m.put(r, body.offsets)
 	}

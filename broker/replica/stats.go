@@ -99,6 +99,15 @@ func (s *Stats) add(p *partition, offline bool) int64 {
 	return r.log.SizeBytes()
 }
 
+// HighWatermark is that of a partition that is led here; false when none is.
+func (m *Manager) HighWatermark(topic string, index int32) (off int64, ok bool) {
+	t := m.hosted.Load().names[topic]
+	if t == nil || index < 0 || int(index) >= len(t.partitions) || t.partitions[index] == nil || !t.partitions[index].role.Load().leads() {
+		return 0, false
+	}
+	return t.partitions[index].hw.Load(), true
+}
+
 // Describe describes one replica; false when this broker has none.
 func (m *Manager) Describe(topic string, index int32) (PartitionInfo, bool) {
 	t := m.hosted.Load().names[topic]
