@@ -172,7 +172,7 @@ func (t *tx) restoreRows(s *RestoreState, c *metapb.RestoreRows) (Result, error)
 		return Result{}, protocol.Errorf(protocol.UnknownTopicID, "no hidden topic with id %s", id)
 	}
 	var rows []segRow
-	err := eachPacked(c.Rows, id, c.Partition, func(r RemoteSegment, loc uint32) error {
+	err := EachPacked(c.Rows, id, c.Partition, func(r RemoteSegment, loc uint32) error {
 		if int64(loc) >= int64(len(c.Locations)) || len(rows) >= maxRestoreRows || r.State == SegStarted || r.Base < 0 || r.Next <= r.Base {
 			return errIDLength
 		}

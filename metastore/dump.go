@@ -177,7 +177,7 @@ func PackSegments(dst []byte, s *RemoteSegment, place func(location string) uint
 //
 // Errors: *protocol.CorruptionError.
 func UnpackSegments(rows []byte, topic protocol.UUID, partition int32, locations []string) (out []RemoteSegment, err error) {
-	err = eachPacked(rows, topic, partition, func(s RemoteSegment, loc uint32) error {
+	err = EachPacked(rows, topic, partition, func(s RemoteSegment, loc uint32) error {
 		if int64(loc) >= int64(len(locations)) {
 			return &protocol.CorruptionError{Where: "packed segment row", What: "unknown location"}
 		}
@@ -188,7 +188,10 @@ func UnpackSegments(rows []byte, topic protocol.UUID, partition int32, locations
 	return out, err
 }
 
-func eachPacked(rows []byte, topic protocol.UUID, partition int32, fn func(RemoteSegment, uint32) error) error {
+// EachPacked calls fn with each of the rows that stand one after the other, and the number of its location.
+//
+// Errors: *protocol.CorruptionError, fn's.
+func EachPacked(rows []byte, topic protocol.UUID, partition int32, fn func(RemoteSegment, uint32) error) error {
 	for len(rows) > 0 {
 		n := segRowLen
 		if len(rows) > 1 && SegmentState(rows[1]&segStateMask) == SegDeleteStarted {

@@ -2,16 +2,19 @@ package tiering
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"varve/broker/commitlog"
+	"varve/metastore"
 	"varve/protocol"
 	"varve/protocol/record"
 	"varve/tiering/objstore"
@@ -88,7 +91,7 @@ func checkImported(t *testing.T, store objstore.Store, logs [][]byte) {
 	if err := im.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	src := &restoreSource{store: store, prefix: "p", cluster: "import-1", rep: &RestoreReport{}}
+	src := &restoreSource{store: store, prefix: "p", cluster: "import-1", rep: newRestoreReport("import-1")}
 	if err := src.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -96,9 +99,12 @@ func checkImported(t *testing.T, store objstore.Store, logs [][]byte) {
 	for p, want := range logs {
 		key := partKey{im.TopicID("old"), int32(p)}
 		part := &sourcePartition{key: key}
-		for _, e := range src.parts[key] {
-			part.apply(&e)
+		entries, err := src.tail.of(key)
+		if err != nil || len(entries) == 0 {
+			t.Fatalf("the journal does not know partition %d: %v", p, err)
 		}
+		part.applyAll(entries)
+		slices.SortFunc(part.finished, func(a, b metastore.RemoteSegment) int { return cmp.Compare(a.Base, b.Base) })
 		var got bytes.Buffer
 		next := int64(0)
 		for _, r := range part.finished {
@@ -114,9 +120,6 @@ func checkImported(t *testing.T, store objstore.Store, logs [][]byte) {
 		if !bytes.Equal(got.Bytes(), want) {
 			t.Errorf("partition %d: %d bytes, not the %d that were written", p, got.Len(), len(want))
 		}
-		if len(src.parts[key]) == 0 {
-			t.Errorf("the journal does not know partition %d", p)
-		}
 	}
 	err := store.List(t.Context(), "", "", func(o objstore.ObjectInfo) bool {
 		if _, err := ParseSegmentKey(o.Key); err == nil {
@@ -127,8 +130,8 @@ func checkImported(t *testing.T, store objstore.Store, logs [][]byte) {
 	if err != nil || named != 0 {
 		t.Errorf("%d more objects named than there are, %v", named, err)
 	}
-	for _, r := range src.globals {
-		src.global(r)
+	if err := (&sourceWalk{s: src, sink: &countingSink{rep: src.rep}, ctx: t.Context()}).show(); err != nil {
+		t.Fatal(err)
 	}
 	if topic := src.topics[im.TopicID("old")]; topic == nil || topic.name != "old" || len(topic.epochs) != len(logs) || src.nextPID != 8 {
 		t.Errorf("topic %+v, next producer id %d", topic, src.nextPID)

@@ -271,7 +271,7 @@ func (m *Manager) source() (bucketReader, *RestoreReport) {
 	if m.job.skipOf != r.ID {
 		m.job.skip, m.job.skipOf = nil, r.ID
 	}
-	return newBucketReader(m.o.Store, m.o.Prefix, r.Source, RestoreRequest{ToMs: r.ToMs, Topics: r.Topics, Salvage: r.Salvage}, maps.Clone(m.job.skip), rep), rep
+	return newBucketReader(m.o.Store, m.o.Prefix, r.Source, m.o.CacheDir, RestoreRequest{ToMs: r.ToMs, Topics: r.Topics, Salvage: r.Salvage}, maps.Clone(m.job.skip), rep), rep
 }
 
 // restoreClaim takes the source's folder over, and those that it had taken over, and waits until no delete of an owner before can be
@@ -279,6 +279,7 @@ func (m *Manager) source() (bucketReader, *RestoreReport) {
 func (m *Manager) restoreClaim(ctx context.Context) error {
 	r := m.o.Meta.Image().Restore()
 	src, _ := m.source()
+	defer src.free()
 	if err := src.open(ctx); err != nil {
 		return m.skipDamaged(err)
 	}
@@ -343,6 +344,7 @@ func (m *Manager) restoreImport(ctx context.Context) error {
 	m.job.segments.Store(0)
 	m.job.bytes.Store(0)
 	src, rep := m.source()
+	defer src.free()
 	if err := src.open(ctx); err != nil {
 		return m.skipDamaged(err)
 	}

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"varve/metastore"
 	"varve/metastore/metapb"
@@ -21,8 +24,9 @@ type sourcePartition struct {
 	dead     bool   // its topic is deleted: all that is left goes
 	state    metastore.TierState
 	finished []metastore.RemoteSegment
-	pending  []metastore.RemoteSegment // STARTED and DELETE_STARTED
-	keep     bool                      // objects that no row names are left alone: there are no rows to go by
+	pending  []metastore.RemoteSegment                 // STARTED and DELETE_STARTED
+	rows     map[protocol.UUID]metastore.RemoteSegment // all of them, while the journal is applied
+	keep     bool                                      // objects that no row names are left alone: there are no rows to go by
 
 	missing, unlisted int // objects that rows name and the bucket has not; and the other way round
 	found             []string
@@ -54,21 +58,43 @@ func (p *sourcePartition) addRows(g *metapb.SnapshotSegments, places []string) e
 	return nil
 }
 
-// apply does to the partition what the commands behind a journal entry did.
-func (p *sourcePartition) apply(e *partEntry) {
-	replaces := slices.ContainsFunc(e.records, func(r *metapb.JournalRecord) bool { return r.GetReplaced() != nil })
-	for _, r := range e.records {
+// applyAll does to the partition what the commands behind its journal entries did.
+func (p *sourcePartition) applyAll(entries []*metapb.JournalEntry) {
+	if len(entries) == 0 {
+		return
+	}
+	p.rows = make(map[protocol.UUID]metastore.RemoteSegment, len(p.finished)+len(p.pending)+len(entries))
+	for _, r := range slices.Concat(p.finished, p.pending) {
+		p.rows[r.ID] = r
+	}
+	for _, e := range entries {
+		p.apply(e)
+	}
+	p.finished, p.pending = p.finished[:0], p.pending[:0]
+	for _, r := range p.rows {
+		if r.State == metastore.SegFinished {
+			p.finished = append(p.finished, r)
+		} else {
+			p.pending = append(p.pending, r)
+		}
+	}
+	p.rows = nil
+}
+
+func (p *sourcePartition) apply(e *metapb.JournalEntry) {
+	replaces := slices.ContainsFunc(e.Records, func(r *metapb.JournalRecord) bool { return r.GetReplaced() != nil })
+	for _, r := range e.Records {
 		switch b := r.Body.(type) {
 		case *metapb.JournalRecord_Finished:
-			p.finish(b.Finished, e.timeMs, true)
+			p.finish(b.Finished, e.TimeMs, true)
 		case *metapb.JournalRecord_Replaced:
-			p.finish(b.Replaced.Segment, e.timeMs, false)
+			p.finish(b.Replaced.Segment, e.TimeMs, false)
 		case *metapb.JournalRecord_LogStart:
 			p.advance(b.LogStart.LogStart)
 		case *metapb.JournalRecord_DeleteStarted:
 			p.advance(b.DeleteStarted.LogStart)
 			for _, s := range b.DeleteStarted.Segments {
-				p.startDelete(s, e.timeMs, !replaces)
+				p.startDelete(s, e.TimeMs, !replaces)
 			}
 		}
 	}
@@ -80,12 +106,11 @@ func (p *sourcePartition) finish(in *metapb.Segment, timeMs int64, atEnd bool) {
 		p.found = append(p.found, "a journal entry names a segment without an id")
 		return
 	}
-	p.pending = slices.DeleteFunc(p.pending, func(r metastore.RemoteSegment) bool { return r.ID == s.ID })
 	if atEnd {
 		p.state.Extend(&s)
 	}
 	s.State, s.StateTimeMs, s.Epochs = metastore.SegFinished, timeMs, nil
-	p.finished = append(p.finished, s)
+	p.rows[s.ID] = s
 }
 
 func (p *sourcePartition) advance(off int64) {
@@ -102,15 +127,12 @@ func (p *sourcePartition) startDelete(in *metapb.Segment, timeMs int64, fromEnd 
 		p.found = append(p.found, "a journal entry names a segment without an id")
 		return
 	}
-	same := func(r metastore.RemoteSegment) bool { return r.ID == s.ID }
-	s.NeverFinished = !slices.ContainsFunc(p.finished, same)
+	s.NeverFinished = p.rows[s.ID].State != metastore.SegFinished
 	if fromEnd && !s.NeverFinished && s.Next > p.state.LogStart {
 		p.state.End = min(p.state.End, max(s.Base, p.state.LogStart))
 	}
-	p.finished = slices.DeleteFunc(p.finished, same)
-	p.pending = slices.DeleteFunc(p.pending, same)
 	s.State, s.StateTimeMs, s.Epochs = metastore.SegDeleteStarted, timeMs, nil
-	p.pending = append(p.pending, s)
+	p.rows[s.ID] = s
 }
 
 // settle compares the rows with the objects that are there, and makes of both what the new cluster takes in.
@@ -146,58 +168,99 @@ func (p *sourcePartition) settle(ctx context.Context, store objstore.Store, pref
 	return nil
 }
 
-// compare lists the partition's folder. A row whose object is not listed is looked at by itself: a LIST may be stale.
-// Readable segments that are gone at the beginning raise the log start: at a point in time long ago, retention has been there
-// since. Gone at the end they end the partition earlier. Objects that no row names are to be deleted.
+// compare lists the folders that the partition's rows name, in the order of both. A row whose object is not listed is looked at by
+// itself: a LIST may be stale. Readable segments that are gone at the beginning raise the log start: at a point in time long ago, retention
+// has been there since. Gone at the end they end the partition earlier. Objects in the cluster's own folder that no row names are to be deleted.
 func (p *sourcePartition) compare(ctx context.Context, store objstore.Store, prefix string, nowMs int64) error {
-	there := map[protocol.UUID]SegmentKey{}
-	sizes := map[protocol.UUID]int64{}
-	folder := partitionPrefix(prefix, p.cluster, p.key.topic, p.key.partition) + "/"
-	err := store.List(ctx, folder, "", func(o objstore.ObjectInfo) bool {
-		if k, err := ParseSegmentKey(o.Key); err == nil {
-			there[k.ID], sizes[k.ID] = k, o.Size
-		}
-		return true
-	})
-	if err != nil {
-		return err
-	}
-	gone := map[protocol.UUID]bool{}
-	for i := range p.finished {
-		r := &p.finished[i]
-		_, listed := there[r.ID]
-		delete(there, r.ID)
-		size := sizes[r.ID]
-		if !listed {
-			info, err := store.Head(ctx, segmentKeyIn(prefix, cmp.Or(clusterIn(r.Location), p.cluster), r))
-			if errors.Is(err, objstore.ErrNotFound) {
-				gone[r.ID] = true
-				continue
-			}
-			if err != nil {
-				return err
-			}
-			size = info.Size
-		}
-		if size != r.ObjectBytes {
-			p.found = append(p.found, fmt.Sprintf("%s-%d: the object of segment %s has %d bytes, its row says %d", p.name, p.key.partition, r.ID, size, r.ObjectBytes))
-		}
-	}
+	slices.SortFunc(p.finished, func(a, b metastore.RemoteSegment) int { return cmp.Compare(a.Base, b.Base) })
+	pending := map[protocol.UUID]bool{}
 	for _, r := range p.pending {
-		delete(there, r.ID)
+		pending[r.ID] = true
 	}
-	for id, k := range there {
-		if p.unlisted++; p.keep {
-			continue
+	folders := map[string][]int{p.cluster: nil} // rows by the cluster whose folder they are in
+	for i := range p.finished {
+		c := cmp.Or(clusterIn(p.finished[i].Location), p.cluster)
+		folders[c] = append(folders[c], i)
+	}
+	var missing []int
+	for cluster, rows := range folders {
+		at := 0
+		folder := partitionPrefix(prefix, cluster, p.key.topic, p.key.partition) + "/"
+		err := store.List(ctx, folder, "", func(o objstore.ObjectInfo) bool {
+			k, err := ParseSegmentKey(o.Key)
+			if err != nil {
+				return true
+			}
+			for at < len(rows) && p.finished[rows[at]].Base < k.Base {
+				missing, at = append(missing, rows[at]), at+1
+			}
+			switch {
+			case at < len(rows) && p.finished[rows[at]].ID == k.ID:
+				p.sized(&p.finished[rows[at]], o.Size)
+				at++
+			case cluster == p.cluster && !pending[k.ID]:
+				p.stray(k, o.Size, nowMs)
+			}
+			return true
+		})
+		if err != nil {
+			return err
 		}
-		p.pending = append(p.pending, metastore.RemoteSegment{
-			ID: id, TopicID: p.key.topic, Partition: p.key.partition, Base: k.Base, Next: k.Next, MaxTimestamp: k.MaxTimestamp, FirstTimestamp: -1,
-			LeaderEpoch: k.LeaderEpoch, Generation: k.Generation, State: metastore.SegDeleteStarted, ObjectBytes: sizes[id],
-			StartTimeMs: nowMs, StateTimeMs: nowMs, DeadlineMs: nowMs,
+		missing = append(missing, rows[at:]...)
+	}
+	gone, err := p.lookFor(ctx, store, prefix, missing)
+	if err == nil {
+		p.drop(gone)
+	}
+	return err
+}
+
+// sized holds an object's size against its row's.
+func (p *sourcePartition) sized(r *metastore.RemoteSegment, size int64) {
+	if size != r.ObjectBytes {
+		p.found = append(p.found, fmt.Sprintf("%s-%d: the object of segment %s has %d bytes, its row says %d", p.name, p.key.partition, r.ID, size, r.ObjectBytes))
+	}
+}
+
+// stray takes note of an object that no row names.
+func (p *sourcePartition) stray(k SegmentKey, size, nowMs int64) {
+	if p.unlisted++; p.keep {
+		return
+	}
+	p.pending = append(p.pending, metastore.RemoteSegment{
+		ID: k.ID, TopicID: p.key.topic, Partition: p.key.partition, Base: k.Base, Next: k.Next, MaxTimestamp: k.MaxTimestamp, FirstTimestamp: -1,
+		LeaderEpoch: k.LeaderEpoch, Generation: k.Generation, State: metastore.SegDeleteStarted, ObjectBytes: size,
+		StartTimeMs: nowMs, StateTimeMs: nowMs, DeadlineMs: nowMs,
+	})
+}
+
+// maxRestoreHeads bounds the requests of one partition for objects that were not listed.
+const maxRestoreHeads = 16
+
+// lookFor asks for the objects of the rows at these places one by one, and returns those that are not there.
+func (p *sourcePartition) lookFor(ctx context.Context, store objstore.Store, prefix string, rows []int) (gone map[protocol.UUID]bool, err error) {
+	gone = map[protocol.UUID]bool{}
+	var mu sync.Mutex
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(maxRestoreHeads)
+	for _, i := range rows {
+		g.Go(func() error {
+			r := &p.finished[i]
+			info, err := store.Head(gctx, segmentKeyIn(prefix, cmp.Or(clusterIn(r.Location), p.cluster), r))
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case errors.Is(err, objstore.ErrNotFound):
+				gone[r.ID] = true
+			case err != nil:
+				return err
+			default:
+				p.sized(r, info.Size)
+			}
+			return nil
 		})
 	}
-	p.drop(gone)
-	return nil
+	return gone, g.Wait()
 }
 
 // drop takes rows without an object out at both ends. In the middle they stay: reading there is an error, and an alarm.
@@ -206,7 +269,6 @@ func (p *sourcePartition) drop(gone map[protocol.UUID]bool) {
 		p.finished = slices.DeleteFunc(p.finished, func(r metastore.RemoteSegment) bool { return p.dead && gone[r.ID] })
 		return
 	}
-	slices.SortFunc(p.finished, func(a, b metastore.RemoteSegment) int { return cmp.Compare(a.Base, b.Base) })
 	start, end := p.state.LogStart, p.state.End
 	for len(p.finished) > 0 && gone[p.finished[0].ID] {
 		p.advance(p.finished[0].Next)

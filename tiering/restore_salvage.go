@@ -170,7 +170,6 @@ func (s *salvage) claims(context.Context) ([]string, error) { return nil, nil }
 
 // run implements bucketReader.
 func (s *salvage) run(ctx context.Context, sink restoreSink, limit int) error {
-	s.parts = map[partKey][]partEntry{}
 	w := &sourceWalk{s: &s.restoreSource, sink: sink, ctx: ctx, outer: ctx}
 	if err := w.show(); err != nil {
 		return err

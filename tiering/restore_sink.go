@@ -2,6 +2,7 @@ package tiering
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -16,16 +17,19 @@ type bucketReader interface {
 	// claims names the clusters whose folders the source had taken over.
 	claims(ctx context.Context) ([]string, error)
 	run(ctx context.Context, sink restoreSink, limit int) error
-	close()
+	close() // completes the report
+	free()  // gives back what open took
 	nextProducerID() int64
 	brokerConfigs() []*metapb.SnapshotBrokerConfigs
 }
 
-func newBucketReader(store objstore.Store, prefix, cluster string, req RestoreRequest, skip map[uint64]string, rep *RestoreReport) bucketReader {
+// newBucketReader makes the reader that a request wants. dir is where it may set aside what does not fit into memory; "" = the system's
+// own for temporary files.
+func newBucketReader(store objstore.Store, prefix, cluster, dir string, req RestoreRequest, skip map[uint64]string, rep *RestoreReport) bucketReader {
 	for index, why := range skip {
 		rep.find("the snapshot at index %d is damaged: %s", index, why)
 	}
-	src := restoreSource{store: store, prefix: prefix, cluster: cluster, toMs: req.ToMs, pattern: req.Topics, skip: skip, rep: rep}
+	src := restoreSource{store: store, prefix: prefix, cluster: cluster, dir: dir, toMs: req.ToMs, pattern: req.Topics, skip: skip, rep: rep}
 	if req.Salvage {
 		return &salvage{restoreSource: src}
 	}
@@ -54,6 +58,8 @@ func (s *restoreSource) claims(ctx context.Context) (out []string, err error) {
 }
 
 func (s *restoreSource) close() { s.rep.close(s) }
+
+func (s *restoreSource) free() { s.tail.close() }
 
 func (s *restoreSource) nextProducerID() int64 { return s.nextPID + restoreProducerMargin }
 
@@ -186,23 +192,28 @@ func DryRunRestore(ctx context.Context, store objstore.Store, prefix string, req
 	}
 	skip := map[uint64]string{}
 	for {
-		rep := newRestoreReport(source)
-		rep.DryRun, rep.Salvage = true, req.Salvage
-		src := newBucketReader(store, prefix, source, req, skip, rep)
-		if err := src.open(ctx); err != nil {
-			return nil, err
+		rep, err := dryRun(ctx, store, prefix, source, req, skip, nowMs)
+		var bad *snapFailed
+		if !errors.As(err, &bad) || len(skip) >= maxSkippedSnapshots {
+			return rep, err
 		}
-		err := src.run(ctx, &countingSink{store, prefix, nowMs, rep}, restorePartitions)
-		if bad, ok := err.(*snapFailed); ok && len(skip) < maxSkippedSnapshots {
-			skip[bad.index] = bad.err.Error()
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		src.close()
-		return rep, nil
+		skip[bad.index] = bad.err.Error()
 	}
+}
+
+func dryRun(ctx context.Context, store objstore.Store, prefix, source string, req RestoreRequest, skip map[uint64]string, nowMs int64) (*RestoreReport, error) {
+	rep := newRestoreReport(source)
+	rep.DryRun, rep.Salvage = true, req.Salvage
+	src := newBucketReader(store, prefix, source, "", req, skip, rep)
+	defer src.free()
+	if err := src.open(ctx); err != nil {
+		return nil, err
+	}
+	if err := src.run(ctx, &countingSink{store, prefix, nowMs, rep}, restorePartitions); err != nil {
+		return nil, err
+	}
+	src.close()
+	return rep, nil
 }
 
 const maxSkippedSnapshots = 100

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"varve/metastore/metapb"
 	"varve/protocol"
@@ -25,6 +26,8 @@ const (
 	restoreProducerMargin = 1_000_000
 
 	maxJournalGets = 16 // at once
+	// restoreRowsAtOnce bounds the rows of all partitions that are worked on; a single partition may have more.
+	restoreRowsAtOnce = 400_000
 )
 
 // internalTopics have no records in the tier: what of them can come back is in the snapshot.
@@ -77,18 +80,13 @@ type restoreSource struct {
 	topics  map[protocol.UUID]*sourceTopic
 	nextPID int64
 
-	globals []*metapb.JournalRecord
-	parts   map[partKey][]partEntry // of the journal, in order
-	rep     *RestoreReport
+	dir    string                  // where what does not fit into memory goes; "" = the system's own for temporary files
+	tail   *journalSpill           // the journal after the snapshot, by partition
+	epochs map[partKey]int32       // the highest leader epoch in it
+	shared []*metapb.JournalRecord // of it, what is about more than one partition
+	rep    *RestoreReport
 
 	oldestMs int64 // when the oldest snapshot was taken that can be read; 0 = there is none
-}
-
-// partEntry is what one journal entry says of one partition.
-type partEntry struct {
-	index   uint64
-	timeMs  int64
-	records []*metapb.JournalRecord
 }
 
 // NoSourceError says that a folder in the bucket holds nothing that can be restored, and what to do.
@@ -110,7 +108,7 @@ func matches(pattern, name string) bool {
 // those of the store.
 func (s *restoreSource) open(ctx context.Context) error {
 	s.cl, s.topics, s.configs = &metapb.SnapshotCluster{}, map[protocol.UUID]*sourceTopic{}, map[string]*metapb.SnapshotBrokerConfigs{}
-	s.parts = map[partKey][]partEntry{}
+	s.tail, s.epochs, s.shared = newJournalSpill(s.dir), map[partKey]int32{}, nil
 	if err := s.choose(ctx); err != nil {
 		return err
 	}
@@ -262,16 +260,19 @@ func (s *restoreSource) takeEntry(e *metapb.JournalEntry) error {
 			}
 		case ok:
 			of[key] = append(of[key], r)
+		case r.GetProducerIds() != nil:
+			s.nextPID = max(s.nextPID, r.GetProducerIds().Next)
 		default:
-			s.globals = append(s.globals, r)
+			s.shared = append(s.shared, r) // topics of the snapshot are not read yet
 		}
-		if f := cmp.Or(r.GetFinished(), r.GetReplaced().GetSegment()); f != nil {
-			// Topics of the snapshot are not read yet: the epoch goes the same way as they do.
-			s.globals = append(s.globals, r)
+		if f := cmp.Or(r.GetFinished(), r.GetReplaced().GetSegment()); f != nil && ok {
+			s.epochs[key] = max(s.epochs[key], f.LeaderEpoch)
 		}
 	}
 	for key, records := range of {
-		s.parts[key] = append(s.parts[key], partEntry{e.Index, e.TimeMs, records})
+		if err := s.tail.add(key, &metapb.JournalEntry{Index: e.Index, TimeMs: e.TimeMs, Records: records}); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -311,7 +312,7 @@ func onePart(segs []*metapb.Segment) bool {
 func (s *restoreSource) run(ctx context.Context, sink restoreSink, limit int) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(limit)
-	w := &sourceWalk{s: s, sink: sink, g: g, ctx: gctx, outer: ctx}
+	w := &sourceWalk{s: s, sink: sink, g: g, ctx: gctx, outer: ctx, rows: semaphore.NewWeighted(restoreRowsAtOnce)}
 	err := w.read()
 	if werr := g.Wait(); err == nil || errors.Is(err, context.Canceled) {
 		err = cmp.Or(werr, err)
@@ -335,9 +336,10 @@ type sourceWalk struct {
 	g      *errgroup.Group
 	ctx    context.Context // ends with the first error, and with the partitions
 	outer  context.Context
-	part   *sourcePartition // being gathered
-	shown  bool             // the topics were handed on
-	done   map[partKey]bool // partitions of the snapshot that the journal speaks of too
+	rows   *semaphore.Weighted // of partitions that are handed on
+	part   *sourcePartition    // being gathered
+	shown  bool                // the topics were handed on
+	done   map[partKey]bool    // partitions of the snapshot that the journal speaks of too
 	asOf   int64
 	groups []*metapb.GroupOffset
 }
@@ -370,14 +372,19 @@ func (w *sourceWalk) rest() error {
 	if err := w.show(); err != nil {
 		return err
 	}
-	w.flush()
-	left := slices.SortedFunc(maps.Keys(w.s.parts), func(a, b partKey) int {
+	if err := w.flush(); err != nil {
+		return err
+	}
+	left := w.s.tail.partitions()
+	slices.SortFunc(left, func(a, b partKey) int {
 		return cmp.Or(strings.Compare(string(a.topic[:]), string(b.topic[:])), cmp.Compare(a.partition, b.partition))
 	})
 	for _, key := range left {
 		if !w.done[key] {
 			w.part = &sourcePartition{key: key}
-			w.flush()
+			if err := w.flush(); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -402,7 +409,9 @@ func (w *sourceWalk) record(r *metapb.SnapshotRecord) error {
 		if err := w.show(); err != nil {
 			return err
 		}
-		w.flush()
+		if err := w.flush(); err != nil {
+			return err
+		}
 		w.part = newSourcePartition(b.Partition)
 	case *metapb.SnapshotRecord_Segments:
 		return w.part.addRows(b.Segments, s.places)
@@ -419,10 +428,15 @@ func (w *sourceWalk) show() error {
 		return nil
 	}
 	w.shown = true
-	for _, r := range w.s.globals {
-		w.s.global(r)
+	for _, r := range w.s.shared {
+		w.s.apply(r)
 		if g := r.GetGroupOffsets(); g != nil {
 			w.asOf, w.groups = g.AsOfMs, append(w.groups, g.Offsets...)
+		}
+	}
+	for key, epoch := range w.s.epochs {
+		if t := w.s.topics[key.topic]; t != nil && t.name != "" {
+			t.sawEpoch(key.partition, epoch)
 		}
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(w.s.topics), func(a, b protocol.UUID) int { return strings.Compare(string(a[:]), string(b[:])) }) {
@@ -437,8 +451,8 @@ func (w *sourceWalk) show() error {
 	return nil
 }
 
-// global applies a record that is about more than one partition.
-func (s *restoreSource) global(r *metapb.JournalRecord) {
+// apply applies a record that is about more than one partition.
+func (s *restoreSource) apply(r *metapb.JournalRecord) {
 	switch b := r.Body.(type) {
 	case *metapb.JournalRecord_Restated:
 		for _, t := range s.topics {
@@ -456,13 +470,6 @@ func (s *restoreSource) global(r *metapb.JournalRecord) {
 		s.topicOf(b.TopicConfigs.TopicId).configs = b.TopicConfigs.Configs
 	case *metapb.JournalRecord_BrokerConfigs:
 		s.configs[b.BrokerConfigs.Broker] = &metapb.SnapshotBrokerConfigs{Broker: b.BrokerConfigs.Broker, Configs: b.BrokerConfigs.Configs}
-	case *metapb.JournalRecord_ProducerIds:
-		s.nextPID = max(s.nextPID, b.ProducerIds.Next)
-	case *metapb.JournalRecord_Finished, *metapb.JournalRecord_Replaced:
-		seg := cmp.Or(r.GetFinished(), r.GetReplaced().GetSegment())
-		if t := s.topicOf(seg.TopicId); t.name != "" {
-			t.sawEpoch(seg.Partition, seg.LeaderEpoch)
-		}
 	}
 }
 
@@ -478,33 +485,40 @@ func (s *restoreSource) topicOf(id []byte) *sourceTopic {
 	return t
 }
 
-// flush hands the gathered partition on.
-func (w *sourceWalk) flush() {
+// flush hands the gathered partition on, once few enough rows are being worked on.
+func (w *sourceWalk) flush() error {
 	p := w.part
 	w.part = nil
 	if p == nil {
-		return
+		return nil
 	}
-	entries := w.s.parts[p.key]
 	w.done[p.key] = true
 	t := w.s.topics[p.key.topic]
 	switch {
 	case t != nil && !t.deleted && !matches(w.s.pattern, t.name):
-		return
+		return nil
 	case t == nil || t.deleted:
 		if p.dead = true; w.s.pattern != "" {
-			return
+			return nil
 		}
 	default:
 		p.name = t.name
 	}
 	p.cluster = w.s.cluster
+	entries, err := w.s.tail.of(p.key)
+	if err != nil {
+		return err
+	}
+	n := int64(min(len(p.finished)+len(p.pending)+len(entries), restoreRowsAtOnce))
+	if err := w.rows.Acquire(w.ctx, n); err != nil {
+		return err
+	}
 	w.g.Go(func() error {
-		for _, e := range entries {
-			p.apply(&e)
-		}
+		defer w.rows.Release(n)
+		p.applyAll(entries)
 		return w.sink.partition(w.ctx, p)
 	})
+	return nil
 }
 
 func timeText(ms int64) string {

@@ -16,7 +16,7 @@ func dumpCommand() *command {
 	return &command{
 		name: "dump", args: "FILE... [--deep] [--tier URL]", run: runDump,
 		summary: "Print what is in files of a partition folder or in objects of the tier, and check every byte that has a checksum. " +
-			"Takes .log, .index, .timeindex, .txnindex, .snapshot, leader-epoch-checkpoint, partition.metadata and .seg files; with --tier the names are keys in that tier. " +
+			"Takes .log, .index, .timeindex, .txnindex, .snapshot, leader-epoch-checkpoint, partition.metadata and .seg files, and objects of a tier's journal and snapshots; with --tier the names are keys in that tier. " +
 			"Exits with 1 and names the place when something is damaged.",
 		examples: []string{
 			"varve dump varve-data/log/hello-0/00000000000000000000.log",
@@ -128,8 +128,10 @@ func (d *dumper) dump(src source) error {
 		return d.object(src)
 	case strings.HasSuffix(base, ".seg.obj"):
 		return d.objectFile(src)
-	case d.isJournal(src):
+	case begins(src, journalMagic):
 		return d.journal(src)
+	case begins(src, snapshotMagic):
+		return d.bucketSnapshot(src)
 	}
 	return errors.New("its name is not of a kind that can be dumped; see varve dump --help")
 }

@@ -8,6 +8,8 @@ import (
 	"io"
 	"strings"
 
+	"varve/metastore"
+	"varve/metastore/metapb"
 	"varve/protocol"
 	"varve/protocol/record"
 	"varve/tiering"
@@ -20,6 +22,7 @@ const (
 	fileTrailerBytes = 36
 	fileTrailerMagic = "varveobj"
 	journalMagic     = "VARVEJNL"
+	snapshotMagic    = "VARVESNP"
 	maxJournalBytes  = 64 << 20
 )
 
@@ -154,20 +157,18 @@ func (c chunked) ReadAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-func (d *dumper) isJournal(src source) bool {
-	magic := make([]byte, len(journalMagic))
-	n, _ := src.r.ReadAt(magic, 0) // what cannot be read is no journal
-	return n == len(magic) && bytes.Equal(magic, []byte(journalMagic))
+// begins reports whether a source begins so; what cannot be read does not.
+func begins(src source, with string) bool {
+	magic := make([]byte, len(with))
+	n, _ := src.r.ReadAt(magic, 0)
+	return n == len(magic) && string(magic) == with
 }
 
 // journal prints a journal object, one line an entry.
 func (d *dumper) journal(src source) error {
-	data, err := readAll(src, maxJournalBytes)
+	data, err := whole(src)
 	if err != nil {
 		return err
-	}
-	if i := len(data) - fileTrailerBytes; i > 0 && bytes.HasPrefix(data[i:], []byte(fileTrailerMagic)) {
-		data = data[:i]
 	}
 	object, err := tiering.DecodeJournal(data)
 	if err != nil {
@@ -184,4 +185,89 @@ func (d *dumper) journal(src source) error {
 	}
 	d.print("%d entries\n", len(object.Entries))
 	return nil
+}
+
+// whole reads an object of the metadata, without what the dir store writes behind it.
+func whole(src source) ([]byte, error) {
+	data, err := readAll(src, maxJournalBytes)
+	if i := len(data) - fileTrailerBytes; err == nil && i > 0 && bytes.HasPrefix(data[i:], []byte(fileTrailerMagic)) {
+		data = data[:i]
+	}
+	return data, err
+}
+
+// bucketSnapshot prints one object of a snapshot of the metadata: its head, and a line for each record; with --deep each segment's row.
+func (d *dumper) bucketSnapshot(src source) error {
+	data, err := whole(src)
+	if err != nil {
+		return err
+	}
+	rows := int64(0)
+	head, err := tiering.DecodeSnapshot(data, func(r *metapb.SnapshotRecord) error {
+		switch b := r.Body.(type) {
+		case *metapb.SnapshotRecord_Cluster:
+			d.print("cluster %s index %d next_producer_id %d\n", b.Cluster.ClusterId, b.Cluster.Index, b.Cluster.NextProducerId)
+			for _, c := range b.Cluster.Claims {
+				d.print("claim %s epoch %d\n", c.ClusterId, c.Epoch)
+			}
+		case *metapb.SnapshotRecord_Locations:
+			for i, l := range b.Locations.Locations {
+				d.print("location %d %s\n", i, l)
+			}
+		case *metapb.SnapshotRecord_BrokerConfigs:
+			d.print("broker configs %q %d\n", b.BrokerConfigs.Broker, len(b.BrokerConfigs.Configs))
+		case *metapb.SnapshotRecord_Topic:
+			d.print("topic %s id %s partitions %d configs %d\n", b.Topic.Name, idText(b.Topic.TopicId), len(b.Topic.LeaderEpochs), len(b.Topic.Configs))
+		case *metapb.SnapshotRecord_Partition:
+			p := b.Partition
+			d.print("partition %s-%d log_start %d end %d segments %d bytes %d\n", idText(p.TopicId), p.Partition, p.Tier.GetLogStart(), p.Tier.GetEnd(), p.Tier.GetCount(), p.Tier.GetBytes())
+		case *metapb.SnapshotRecord_Segments:
+			n, err := d.rows(b.Segments)
+			rows += n
+			return err
+		case *metapb.SnapshotRecord_GroupOffsets:
+			g := b.GroupOffsets
+			d.print("group offsets of partition %d as of %s: %d\n", g.Partition, timestamp(g.AsOfMs), len(g.Offsets))
+			for _, o := range g.Offsets {
+				if d.deep {
+					d.print("  group %s %s-%d offset %d\n", o.Group, o.Topic, o.Partition, o.Offset)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return d.corrupted(err)
+	}
+	what := "last object"
+	if head.Part {
+		what = fmt.Sprintf("part %d", head.Number)
+	}
+	d.print("snapshot at index %d taken %s, %s: %d records, %d rows of segments; %d parts before it\n",
+		head.Index, timestamp(head.TakenMs), what, head.Records, rows, head.Parts())
+	return nil
+}
+
+// rows prints packed rows of one partition. Their locations are numbers: the list of them may be in another object.
+func (d *dumper) rows(s *metapb.SnapshotSegments) (n int64, err error) {
+	if len(s.TopicId) != 16 {
+		return 0, &protocol.CorruptionError{Where: "snapshot", What: "segment rows without a topic"}
+	}
+	err = metastore.EachPacked(s.Rows, protocol.UUID(s.TopicId), s.Partition, func(r metastore.RemoteSegment, location uint32) error {
+		if n++; d.deep {
+			d.print("  %s offsets [%d, %d) %s %d bytes location %d\n", r.State, r.Base, r.Next, r.ID, r.ObjectBytes, location)
+		}
+		return nil
+	})
+	if !d.deep {
+		d.print("  %d rows of segments\n", n)
+	}
+	return n, err
+}
+
+func idText(b []byte) string {
+	if len(b) != 16 {
+		return fmt.Sprintf("%x", b)
+	}
+	return protocol.UUID(b).String()
 }

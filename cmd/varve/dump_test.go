@@ -74,6 +74,26 @@ func TestDumpGolden(t *testing.T) {
 	}
 	seg := filepath.Join("..", "..", "tiering", "testdata", "segment-v1.seg")
 	golden(t, "dump-object.txt", ok(t, "dump", "--deep", seg))
+	golden(t, "dump-snapshot.txt", ok(t, "dump", "--deep", filepath.Join("..", "..", "tiering", "testdata", "snapshot-v1.snap")))
+}
+
+// TestDumpSnapshotDamage: any byte of a snapshot in the bucket that turned is told.
+func TestDumpSnapshotDamage(t *testing.T) {
+	good, err := os.ReadFile(filepath.Join("..", "..", "tiering", "testdata", "snapshot-v1.snap"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "00000000000000001234")
+	for at := 8; at < len(good); at += 7 {
+		b := append([]byte{}, good...)
+		b[at] ^= 0x20
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if code, out, errs := shell(t, "dump", path); code == exitOK || !strings.Contains(errs, "snapshot") {
+			t.Fatalf("byte %d: exit %d:\n%s%s", at, code, out, errs)
+		}
+	}
 }
 
 // TestDumpNamesDamage: one flipped or missing byte in any file is told with its place, and with exit code 1.
