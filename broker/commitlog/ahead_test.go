@@ -217,3 +217,41 @@ func TestFreeingHoldsUpNoAppend(t *testing.T) {
 	checkLog(t, l)
 	must(t, e.m.Close(context.Background(), 1))
 }
+
+// TestRollSyncsNoActiveSegment: what a roll has flushed is the closed segment; the recovery point is where the active one
+// begins, and a flush of all goes on from there.
+func TestRollSyncsNoActiveSegment(t *testing.T) {
+	var mu sync.Mutex
+	synced := map[string]int{}
+	e := newEnv(t, newFaultFS(NewMemFS(), func(op errorfs.OpKind, path string) error {
+		if op == errorfs.OpFileSync || op == errorfs.OpFileSyncData {
+			mu.Lock()
+			synced[filepath.Base(path)]++
+			mu.Unlock()
+		}
+		return nil
+	}), testConfig())
+	l := e.log()
+	count := func(s *segment) int {
+		mu.Lock()
+		defer mu.Unlock()
+		return synced[filepath.Base(s.log.path)]
+	}
+	appendN(t, l, 3, 5)
+	first := l.active()
+	must(t, l.Roll())
+	appendN(t, l, 3, 5)
+	for deadline := time.Now().Add(20 * time.Second); l.recoveryPoint.Load() < 15; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the recovery point is %d", l.recoveryPoint.Load())
+		}
+	}
+	if l.recoveryPoint.Load() != 15 || count(first) == 0 || count(l.active()) != 0 {
+		t.Fatalf("recovery point %d, syncs %v", l.recoveryPoint.Load(), synced)
+	}
+	must(t, l.Flush())
+	if l.recoveryPoint.Load() != 30 || count(l.active()) != 1 {
+		t.Fatalf("recovery point %d, syncs %v", l.recoveryPoint.Load(), synced)
+	}
+	must(t, e.m.Close(context.Background(), 1))
+}

@@ -25,8 +25,15 @@ func startFlusher(flushThreads int) *flusher {
 	return f
 }
 
-// ask wants l flushed from the state it is in now or later.
+// ask wants all of l flushed from the state it is in now or later.
 func (f *flusher) ask(l *Log) {
+	l.flushWhole.Store(true)
+	f.askSealed(l)
+}
+
+// askSealed wants l's closed segments flushed, but not the one that grows: while its last pages are written out, appends
+// to them wait for the disk.
+func (f *flusher) askSealed(l *Log) {
 	if l.flushQueued.Swap(true) {
 		l.flushAgain.Store(true)
 		return
@@ -66,7 +73,7 @@ func (f *flusher) run() {
 // anew.
 func (f *flusher) serve(l *Log) {
 	l.flushAgain.Store(false)
-	_ = l.Flush()
+	_ = l.flushAndTell(l.flushWhole.Swap(false))
 	l.flushQueued.Store(false)
 	if l.flushAgain.Load() && !l.flushQueued.Swap(true) {
 		f.push(l)

@@ -51,6 +51,7 @@ type Log struct {
 
 	dirDirty      atomic.Bool  // names in the folder changed since its last sync
 	flushQueued   atomic.Bool  // waits for, or is in, the flusher
+	flushWhole    atomic.Bool  // of the active segment too: the flusher's next of this log
 	flushAgain    atomic.Bool  // was asked for while it was in the flusher
 	flushOwed     atomic.Bool  // could not be done for want of a descriptor: housekeeping asks again
 	unflushedFrom atomic.Int64 // clock (ms) of the oldest append not yet flushed, 0 none
@@ -286,7 +287,7 @@ func (l *Log) close() error {
 		err = active.sync(true)
 	}
 	if err == nil {
-		err = l.flush()
+		err = l.flush(true)
 	}
 	for _, s := range l.segments() {
 		s.abandon()

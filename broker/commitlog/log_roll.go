@@ -34,7 +34,7 @@ func (l *Log) roll(base int64) error {
 	l.setSegments(append(segs, next))
 	l.dirDirty.Store(true)
 	l.m.opts.Events.Emit(SegmentRolled{Partition: l.tp.String(), Base: old.base, Next: base, Bytes: old.size()})
-	l.m.flusher.ask(l)
+	l.m.flusher.askSealed(l)
 	if old.size() > 0 {
 		return nil
 	}
@@ -70,17 +70,20 @@ func (l *Log) syncSnapshot(off int64) error {
 type flushState struct {
 	end       int64
 	sealed    []*segment
-	active    *segment
+	active    *segment // nil when only closed segments are
 	snapshots []int64
 }
 
 // Flush makes everything that was appended before the call durable. An error
 // takes the directory offline: what the disk holds after a failed fsync is
 // unknown, and a second try would report success over lost bytes.
-func (l *Log) Flush() error {
+func (l *Log) Flush() error { return l.flushAndTell(true) }
+
+// flushAndTell is Flush, of all or of the closed segments only, and what follows from it.
+func (l *Log) flushAndTell(whole bool) error {
 	err := l.m.offlineError()
 	if err == nil {
-		err = l.flush()
+		err = l.flush(whole)
 		if noDescriptor(err) {
 			l.flushOwed.Store(true) // nothing was synced and failed: a later one may work
 			return l.diskError("flush", err)
@@ -98,10 +101,10 @@ func (l *Log) Flush() error {
 	return err
 }
 
-func (l *Log) flush() error {
+func (l *Log) flush(whole bool) error {
 	l.flushing.Lock()
 	defer l.flushing.Unlock()
-	state := l.beginFlush()
+	state := l.beginFlush(whole)
 	err := l.syncAll(state)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,8 +126,10 @@ func (l *Log) syncAll(state flushState) error {
 			return err
 		}
 	}
-	if err := state.active.sync(false); err != nil && !errors.Is(err, errGone) {
-		return err
+	if state.active != nil {
+		if err := state.active.sync(false); err != nil && !errors.Is(err, errGone) {
+			return err
+		}
 	}
 	for _, off := range state.snapshots {
 		if err := l.syncSnapshot(off); err != nil {
@@ -139,16 +144,19 @@ func (l *Log) syncAll(state flushState) error {
 	return nil
 }
 
-// beginFlush picks what has to be synced for everything below End to be
-// durable.
-func (l *Log) beginFlush() flushState {
+// beginFlush picks what has to be synced for everything below End, or below the
+// active segment, to be durable.
+func (l *Log) beginFlush(whole bool) flushState {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	segs := l.segments()
-	state := flushState{end: l.end.Load(), active: segs[len(segs)-1], snapshots: l.unsyncedSnapshots}
+	segs, active := l.segments(), l.active()
+	state := flushState{end: min(l.end.Load(), active.base), snapshots: l.unsyncedSnapshots}
+	if whole {
+		state.end, state.active = l.end.Load(), active
+		l.unflushedFrom.Store(0)
+		l.flushOwed.Store(false)
+	}
 	l.unsyncedSnapshots = nil
-	l.unflushedFrom.Store(0)
-	l.flushOwed.Store(false)
 	for _, s := range segs[:len(segs)-1] {
 		if s.unsyncedSeal || s.next() > l.recoveryPoint.Load() {
 			state.sealed = append(state.sealed, s)

@@ -154,7 +154,7 @@ func (l *Log) finishLoad(epochs []EpochStart, st loadState) error {
 		return err
 	}
 	if l.recoveryPoint.Load() < end || !st.clean {
-		return l.flush()
+		return l.flush(true)
 	}
 	return nil
 }
