@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"varve/protocol"
 	"varve/tiering/objstore"
 )
 
@@ -74,4 +75,41 @@ func TestReadersBeforeReadAhead(t *testing.T) {
 			<-r.fills.ahead
 		}
 	})
+}
+
+// TestHeldAnswersStay: what a client has not read yet keeps its bytes, whatever others read meanwhile, and gives its memory
+// back when the client has it, or is gone.
+func TestHeldAnswersStay(t *testing.T) {
+	r := newReadRig(t, 1, 1200, 20_000, func(o *Options) { o.ReadMemoryBytes = 16 << 20 })
+	type answer struct {
+		res ReadResult
+		pos int
+	}
+	var held []answer
+	for i := range 4 {
+		res, err := r.read(int64(3*i*40), 1<<20, true)
+		if err != nil || protocol.SpansLen(res.Spans) < enoughBytes {
+			t.Fatalf("%d bytes: %v", protocol.SpansLen(res.Spans), err)
+		}
+		held = append(held, answer{res, r.at[i*40]})
+	}
+	if got := r.readAll(t, 3*200, 1<<20); !bytes.Equal(got, r.log[r.at[200]:]) {
+		t.Fatal("bytes differ")
+	}
+	for i, a := range held {
+		var b []byte
+		for _, s := range a.res.Spans {
+			b = append(b, s.Bytes...)
+		}
+		if !bytes.HasPrefix(r.log[a.pos:], b) {
+			t.Errorf("answer %d changed while it was held", i)
+		}
+		protocol.ReleaseSpans(a.res.Spans)
+	}
+	r.fills.wg.Wait()
+	r.mem.mu.Lock()
+	defer r.mem.mu.Unlock()
+	if kept := r.mem.passed.Len() + r.mem.unread.Len(); kept != r.mem.count || kept != len(r.mem.chunks) {
+		t.Errorf("%d chunks are kept, %d counted, %d filed", kept, r.mem.count, len(r.mem.chunks))
+	}
 }
