@@ -24,7 +24,7 @@ func (b *Broker) reconfigure() {
 	}
 	b.dynamics.own, b.dynamics.all = own.Version, all.Version
 	err := b.cfg.SetDynamic(own.Configs, all.Configs)
-	b.net.SetLimits(b.cfg.Int("max.connections"), b.cfg.Int("max.connections.per.ip"))
+	b.limit()
 	if b.bandwidth != nil {
 		b.bandwidth.Set(
 			bandwidth(b.cfg.Int64("remote.log.manager.copy.max.bytes.per.second")),
@@ -37,6 +37,11 @@ func (b *Broker) reconfigure() {
 		b.replicas.Reconfigure()
 	}
 	b.events.Emit(Reconfigured{Own: len(own.Configs), All: len(all.Configs), Ignored: err})
+}
+
+// limit tells the listeners how many connections there may be.
+func (b *Broker) limit() {
+	b.net.SetLimits(b.cfg.Int("max.connections"), b.cfg.Int("max.connections.per.ip"), b.cfg.ConnectionsPerIP())
 }
 
 // followConfigs takes over changes that came by another way than this broker's own answers.

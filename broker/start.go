@@ -69,14 +69,14 @@ func Start(ctx context.Context, cfg *config.Config, o Options) (*Broker, error) 
 func (b *Broker) bind(ctx context.Context) (err error) {
 	b.net, err = netio.New(netio.Options{
 		Handler: &b.handler, Events: b.events,
-		MaxFrameBytes:  b.cfg.Int("socket.request.max.bytes"),
-		MaxConnections: b.cfg.Int("max.connections"), MaxConnectionsPerIP: b.cfg.Int("max.connections.per.ip"),
+		MaxFrameBytes:    b.cfg.Int("socket.request.max.bytes"),
 		MaxInFlightBytes: max(b.cfg.Int64("queued.max.request.bytes"), 0),
 		IdleTimeout:      b.cfg.Duration("connections.max.idle.ms"),
 	})
 	if err != nil {
 		return err
 	}
+	b.limit()
 	for i, l := range b.cfg.Listeners() {
 		addr, err := b.net.Listen(ctx, l.Name, l.Addr())
 		if err != nil {

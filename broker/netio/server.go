@@ -133,11 +133,12 @@ func (s *Server) admit(nc net.Conn, l namedListener) {
 	}
 }
 
-// SetLimits changes how many connections there may be, in all and from one address. Those that are there stay.
-func (s *Server) SetLimits(maxConnections, maxPerIP int) {
+// SetLimits changes how many connections there may be, in all and from one address, and from those with a bound of their own. 0
+// is none. Those that are there stay.
+func (s *Server) SetLimits(maxConnections, maxPerIP int, overrides map[string]int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.opts.MaxConnections, s.opts.MaxConnectionsPerIP = maxConnections, maxPerIP
+	s.opts.MaxConnections, s.opts.MaxConnectionsPerIP, s.opts.PerIPOverrides = maxConnections, maxPerIP, overrides
 }
 
 // register adds c and starts its reader. It returns the bound that forbids it.
