@@ -1,55 +1,15 @@
 package tiering
 
 import (
-	"io"
 	"maps"
-	"net/http"
 	"os"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"varve/tests/s3server"
 	"varve/tiering/objstore"
 )
-
-// segmentFault is one thing that an S3 server does to requests with a method for segment
-// objects; times counts down.
-func segmentFault(method string, times int, answer func(http.ResponseWriter, *http.Request)) s3server.Weather {
-	var left atomic.Int64
-	left.Store(int64(times))
-	return s3server.Weather{Answer: func(rw http.ResponseWriter, r *http.Request) bool {
-		if r.Method != method || !strings.HasSuffix(r.URL.Path, segmentSuffix) || left.Add(-1) < 0 {
-			return false
-		}
-		rw.Header().Set("Connection", "close")
-		rw.Header().Set("Content-Type", "application/xml")
-		answer(rw, r)
-		return true
-	}}
-}
-
-func hangs(_ http.ResponseWriter, r *http.Request) {
-	_, _ = io.Copy(io.Discard, r.Body)
-	<-r.Context().Done()
-	panic(http.ErrAbortHandler)
-}
-
-// driverFaults are what a store does to uploads, or to the reads and writes of merges.
-func driverFaults(method string) map[string]s3server.Weather {
-	return map[string]s3server.Weather{
-		"500":           segmentFault(method, 5, xmlError(http.StatusInternalServerError, "InternalError")),
-		"slow down":     segmentFault(method, 5, xmlError(http.StatusServiceUnavailable, "SlowDown")),
-		"wrong digest":  segmentFault(method, 5, xmlError(http.StatusBadRequest, "BadDigest")),
-		"access denied": segmentFault(method, 2, xmlError(http.StatusForbidden, "AccessDenied")),
-		"expired":       segmentFault(method, 2, xmlError(http.StatusForbidden, "ExpiredToken")),
-		"bucket gone":   segmentFault(method, 2, xmlError(http.StatusNotFound, "NoSuchBucket")),
-		"hangs":         segmentFault(method, 2, hangs),
-		"reset":         {Resets: 4, ResetAfter: 100},
-		"reply lost":    {Resets: 4, ResetAfter: 1 << 30},
-	}
-}
 
 // driverWorld is a world over a real server, seen through a proxy.
 func driverWorld(t *testing.T, srv *s3server.Server, url string) (*world, *s3server.Proxy) {
@@ -113,74 +73,6 @@ func eachDriver(t *testing.T, test func(t *testing.T, srv *s3server.Server, url,
 	for driver, urls := range map[string][2]string{"s3": {srv.URL, srv.MinioURL}, "minio": {srv.MinioURL, srv.URL}} {
 		t.Run(driver, func(t *testing.T) { test(t, srv, urls[0], urls[1]) })
 	}
-}
-
-func TestUploadFaultsOverDrivers(t *testing.T) {
-	eachDriver(t, func(t *testing.T, srv *s3server.Server, url, other string) {
-		for name, weather := range driverFaults(http.MethodPut) {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				w, proxy := driverWorld(t, srv, url)
-				w.start()
-				defer w.stop()
-				if err := w.m.ClaimOwner(w.ctx); err != nil {
-					t.Fatal(err)
-				}
-				w.append(12, 0)
-				proxy.Set(weather)
-				if err := w.round(); err == nil || w.rec.Count("tier_upload_failed") == 0 {
-					t.Errorf("the fault was not met: %v", err)
-				}
-				for range 3 {
-					w.clock.advance(time.Minute)
-					_ = w.round()
-				}
-				w.settle()
-				if w.end() != w.sealedEnd() {
-					t.Errorf("the tier ends at %d of %d", w.end(), w.sealedEnd())
-				}
-				w.checkThrough(other)
-			})
-		}
-	})
-}
-
-func TestMergeFaultsOverDrivers(t *testing.T) {
-	eachDriver(t, func(t *testing.T, srv *s3server.Server, url, other string) {
-		for _, method := range []string{http.MethodGet, http.MethodPut} {
-			for name, weather := range driverFaults(method) {
-				if method == http.MethodGet && (weather.Resets > 0 || name == "wrong digest" || name == "expired") {
-					continue // resets meet whatever comes, the others are answers to a PUT, or like "access denied"
-				}
-				t.Run(method+" "+name, func(t *testing.T) {
-					t.Parallel()
-					w, proxy := driverWorld(t, srv, url)
-					w.start()
-					defer w.stop()
-					w.trickle(9)
-					w.m.indexes = newIndexCache()
-					proxy.Set(weather)
-					first := w.merge()
-					for range 4 {
-						w.clock.advance(time.Minute)
-						_ = w.merge()
-					}
-					proxy.Set(s3server.Weather{})
-					var last error
-					for range 8 { // a loaded machine's server is slow, too
-						if last = w.merge(); last == nil {
-							break
-						}
-					}
-					if first == nil || last != nil || len(w.rows()) != 1 {
-						t.Errorf("%d segments; at first %v, at last %v", len(w.rows()), first, last)
-					}
-					w.settle()
-					w.checkThrough(other)
-				})
-			}
-		}
-	})
 }
 
 // TestServerAwayAndBack: the server dies, and its bucket goes and comes back, while

@@ -1,19 +1,12 @@
 package tiering
 
 import (
-	"fmt"
-	"io"
-	"net/http"
-	"regexp"
-	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"varve/metastore"
 	"varve/metastore/metapb"
 	"varve/protocol"
-	"varve/tests/s3server"
 	"varve/tiering/objstore"
 )
 
@@ -155,92 +148,4 @@ func TestDeletesAreNotStarved(t *testing.T) {
 	w.settle()
 	w.check()
 	w.stop()
-}
-
-// deleteFault is one thing that an S3 server does to requests that delete; times counts down.
-func deleteFault(times int, answer func(http.ResponseWriter, *http.Request)) s3server.Weather {
-	var left atomic.Int64
-	left.Store(int64(times))
-	return s3server.Weather{Answer: func(rw http.ResponseWriter, r *http.Request) bool {
-		if r.Method != http.MethodPost || !r.URL.Query().Has("delete") || left.Add(-1) < 0 {
-			return false
-		}
-		rw.Header().Set("Connection", "close") // the body may be unread
-		rw.Header().Set("Content-Type", "application/xml")
-		answer(rw, r)
-		return true
-	}}
-}
-
-var keyElement = regexp.MustCompile(`<Key>[^<]*</Key>`)
-
-func xmlError(status int, code string) func(http.ResponseWriter, *http.Request) {
-	return func(rw http.ResponseWriter, _ *http.Request) {
-		rw.WriteHeader(status)
-		fmt.Fprintf(rw, `<?xml version="1.0"?><Error><Code>%s</Code><Message>by the proxy</Message></Error>`, code)
-	}
-}
-
-// TestDeleteFaultsOverDrivers: each fault of a real server ends, and then the bucket holds what the metastore says.
-func TestDeleteFaultsOverDrivers(t *testing.T) {
-	srv := s3server.Start(t)
-	srv.Setenv(t)
-	for driver, url := range map[string]string{"s3": srv.URL, "minio": srv.MinioURL} {
-		for name, weather := range map[string]s3server.Weather{
-			"slow down":     deleteFault(4, xmlError(http.StatusServiceUnavailable, "SlowDown")),
-			"access denied": deleteFault(2, xmlError(http.StatusForbidden, "AccessDenied")),
-			"expired":       deleteFault(2, xmlError(http.StatusForbidden, "ExpiredToken")),
-			"bucket gone":   deleteFault(2, xmlError(http.StatusNotFound, "NoSuchBucket")),
-			"500":           deleteFault(2, xmlError(http.StatusInternalServerError, "InternalError")),
-			"reset":         {Resets: 2},
-			"each key refused": deleteFault(2, func(rw http.ResponseWriter, r *http.Request) {
-				fmt.Fprint(rw, `<?xml version="1.0"?><DeleteResult>`)
-				body, _ := io.ReadAll(r.Body)
-				for _, key := range keyElement.FindAll(body, -1) {
-					fmt.Fprintf(rw, `<Error>%s<Code>AccessDenied</Code><Message>no</Message></Error>`, key)
-				}
-				fmt.Fprint(rw, `</DeleteResult>`)
-			}),
-		} {
-			t.Run(driver+"/"+name, func(t *testing.T) {
-				t.Parallel()
-				proxy := s3server.StartProxy(t, srv)
-				store, err := objstore.Open(t.Context(), proxy.Via(srv, url), objstore.OpenOptions{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				cfg := keepAll()
-				cfg.RetentionBytes = 3000
-				w := newWorld(t, cfg, func(o *Options) { o.DeleteDelayMs, o.Prefix = 0, strings.ReplaceAll(driver+"-"+name, " ", "-") })
-				w.store = objstore.NewFaulty(store, 1)
-				w.opts.Store = w.store
-				w.start()
-				defer w.stop()
-				w.append(60, 0)
-				proxy.Set(weather)
-				for range 4 {
-					w.clock.advance(time.Minute)
-					_ = w.round()
-				}
-				w.settle()
-				w.checkPrefix(w.opts.Prefix)
-			})
-		}
-	}
-}
-
-// checkPrefix is checkList for a bucket shared with other tests.
-func (w *world) checkPrefix(prefix string) {
-	w.t.Helper()
-	n := int64(0)
-	err := w.store.List(w.ctx, prefix+"/", "", func(o objstore.ObjectInfo) bool {
-		if _, err := ParseSegmentKey(o.Key); err == nil {
-			n++
-		}
-		return true
-	})
-	st, terr := w.meta.Tier(w.part.id, 0)
-	if err != nil || terr != nil || n != st.Count || st.LogStart == 0 {
-		w.t.Fatalf("%d objects for %d rows, log start %d: %v %v", n, st.Count, st.LogStart, err, terr)
-	}
 }

@@ -37,6 +37,7 @@ var (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	s3server.TempInMemory()
 	code := m.Run()
 	node.RemoveBinary()
 	os.Exit(code)
@@ -106,6 +107,7 @@ func newWorldIn(t *testing.T, s3 bool, data string) *world {
 	w.start()
 	t.Cleanup(func() {
 		w.node.Kill()
+		node.CheckTier(t, data, w.tierURL)
 		if t.Failed() {
 			t.Logf("stderr:\n%s", w.node.Stderr())
 		}

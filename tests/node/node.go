@@ -165,7 +165,8 @@ func (n *Node) parseReady(line string) {
 	}
 }
 
-// StartT is Start for tests: it fails the test on error, kills the process at the end and shows stderr on failure.
+// StartT is Start for tests: it fails the test on error, kills the process at the end, compares its bucket with its metadata (see
+// CheckTier; for the last of the nodes that use a bucket), and shows stderr on failure.
 func StartT(t testing.TB, o Options) *Node {
 	t.Helper()
 	if o.Binary == "" {
@@ -177,6 +178,7 @@ func StartT(t testing.TB, o Options) *Node {
 	}
 	t.Cleanup(func() {
 		n.Kill()
+		checkOnce(t, o.Data, n.Tier)
 		if t.Failed() {
 			t.Logf("stderr of pid %d:\n%s", n.PID(), n.stderr.String())
 		}

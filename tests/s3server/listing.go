@@ -1,15 +1,18 @@
 package s3server
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
+	"net/url"
 	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // Row is a segment as the metastore has it, in whatever state.
@@ -67,6 +70,15 @@ func Differences(objects map[string]int64, rows []Row, gone func(id string) bool
 	return diff
 }
 
+// SegmentID is the id of the segment that a key names; false for all other objects.
+func SegmentID(key string) (string, bool) {
+	m := segmentName.FindStringSubmatch(key)
+	if m == nil {
+		return "", false
+	}
+	return m[8], true
+}
+
 func rowOf(m []string, size int64) Row {
 	n := func(s string) int64 { v, _ := strconv.ParseInt(s, 10, 64); return v } // digits, by the expression
 	return Row{ID: m[8], TopicID: m[1], Partition: int32(n(m[2])), Base: n(m[3]), Next: n(m[4]), MaxTimestamp: n(m[5]), LeaderEpoch: int32(n(m[6])),
@@ -114,4 +126,32 @@ func walk(root string, file func(name string, size int64)) error {
 		file(path.Clean(filepath.ToSlash(rel)), info.Size())
 		return err
 	})
+}
+
+// running are the servers of this process by their addresses, and by those of the proxies before them.
+var running sync.Map // string to *Server
+
+// ObjectsAt are the objects of the bucket that a tier URL names, in a folder or in a server of this process; known is false when it is
+// neither.
+func ObjectsAt(tierURL string) (objects map[string]int64, known bool, err error) {
+	u, err := url.Parse(tierURL)
+	if err != nil {
+		return nil, false, err
+	}
+	if u.Scheme == "dir" {
+		objects, err = DirObjects(u.Path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, false, nil
+		}
+		return objects, true, err
+	}
+	s, ok := running.Load(u.Query().Get("endpoint"))
+	if !ok {
+		return nil, false, nil
+	}
+	objects, err = s.(*Server).Objects(u.Host, strings.TrimPrefix(u.Path, "/"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, false, nil
+	}
+	return objects, true, err
 }

@@ -26,6 +26,7 @@ type Weather struct {
 	Blackhole   bool          // requests are taken and never answered
 	// Answer may answer a request itself, and says whether it did; nil answers none. It must leave others' bodies unread.
 	Answer func(http.ResponseWriter, *http.Request) bool
+	Fault  *Fault // what happens to some requests; nil is nothing
 }
 
 // Proxy is an HTTP proxy in front of a Server. Signatures stay valid: the Host header
@@ -84,7 +85,11 @@ func StartProxy(t testing.TB, s *Server) *Proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(p.Close)
+	running.Store(p.Endpoint, s)
+	t.Cleanup(func() {
+		running.Delete(p.Endpoint)
+		p.Close()
+	})
 	return p
 }
 
@@ -163,6 +168,10 @@ func (p *Proxy) serve(forward http.Handler, w http.ResponseWriter, r *http.Reque
 		return
 	}
 	if weather.Answer != nil && weather.Answer(w, r) {
+		return
+	}
+	if weather.Fault != nil && weather.Fault.meets(r) {
+		weather.Fault.Play(w, r, forward)
 		return
 	}
 	flow := &flow{ctx: r.Context(), resetAfter: -1}

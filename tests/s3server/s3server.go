@@ -138,6 +138,9 @@ func StartProcess(ctx context.Context, o Options) (*Server, error) {
 		s.Stop()
 		return nil, err
 	}
+	if s.kind == Versitygw { // moto has no folder
+		running.Store(s.Endpoint, s)
+	}
 	return s, nil
 }
 
@@ -307,6 +310,7 @@ func (s *Server) Kill() {
 // Stop kills the server and removes the folder that StartProcess made for it.
 func (s *Server) Stop() {
 	s.Kill()
+	running.Delete(s.Endpoint)
 	if s.tempDir {
 		os.RemoveAll(s.dir)
 	}
