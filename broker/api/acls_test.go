@@ -11,7 +11,7 @@ import (
 // TestNoAuthorizer: each rule and each filter has an answer of its own.
 func TestNoAuthorizer(t *testing.T) {
 	b := newBench(t)
-	samples := adminSamples()
+	samples := aclSamples()
 	want := int16(protocol.SecurityDisabled)
 	for v := int16(1); v <= 3; v++ {
 		versioned := func(key int16) kmsg.Request {

@@ -76,6 +76,7 @@ func sampleRequests(t testing.TB) map[int16]func() kmsg.Request {
 		60: func() kmsg.Request { return kmsg.NewPtrDescribeClusterRequest() },
 	}
 	maps.Copy(all, adminSamples())
+	maps.Copy(all, aclSamples())
 	return all
 }
 

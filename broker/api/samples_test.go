@@ -15,24 +15,6 @@ func adminSamples() map[int16]func() kmsg.Request {
 			r.Topics = []kmsg.OffsetForLeaderEpochRequestTopic{{Topic: "a", Partitions: []kmsg.OffsetForLeaderEpochRequestTopicPartition{{Partition: 0, CurrentLeaderEpoch: -1, LeaderEpoch: 4}}}}
 			return r
 		},
-		29: func() kmsg.Request {
-			r := kmsg.NewPtrDescribeACLsRequest()
-			r.ResourceType, r.ResourcePatternType, r.Operation, r.PermissionType = 1, 1, 1, 1
-			return r
-		},
-		30: func() kmsg.Request {
-			r := kmsg.NewPtrCreateACLsRequest()
-			r.Creations = []kmsg.CreateACLsRequestCreation{{ResourceType: 2, ResourceName: "a", ResourcePatternType: 3, Principal: "User:u", Host: "*", Operation: 3, PermissionType: 3}}
-			return r
-		},
-		31: func() kmsg.Request {
-			r := kmsg.NewPtrDeleteACLsRequest()
-			r.Filters = []kmsg.DeleteACLsRequestFilter{
-				{ResourceType: 2, ResourcePatternType: 1, Operation: 1, PermissionType: 1},
-				{ResourceType: 4, ResourcePatternType: 1, Host: kmsg.StringPtr("*"), Operation: 1, PermissionType: 1},
-			}
-			return r
-		},
 		35: func() kmsg.Request {
 			r := kmsg.NewPtrDescribeLogDirsRequest()
 			r.Topics = []kmsg.DescribeLogDirsRequestTopic{{Topic: "a", Partitions: []int32{0, 1}}}
@@ -79,6 +61,30 @@ func adminSamples() map[int16]func() kmsg.Request {
 			r := kmsg.NewPtrIncrementalAlterConfigsRequest()
 			r.Resources = []kmsg.IncrementalAlterConfigsRequestResource{{ResourceType: kmsg.ConfigResourceTypeBroker, ResourceName: "1",
 				Configs: []kmsg.IncrementalAlterConfigsRequestResourceConfig{{Name: "log.retention.ms", Value: kmsg.StringPtr("77")}, {Name: "log.roll.ms", Op: 1}}}}
+			return r
+		},
+	}
+}
+
+// aclSamples are those about access rules.
+func aclSamples() map[int16]func() kmsg.Request {
+	return map[int16]func() kmsg.Request{
+		29: func() kmsg.Request {
+			r := kmsg.NewPtrDescribeACLsRequest()
+			r.ResourceType, r.ResourcePatternType, r.Operation, r.PermissionType = 1, 1, 1, 1
+			return r
+		},
+		30: func() kmsg.Request {
+			r := kmsg.NewPtrCreateACLsRequest()
+			r.Creations = []kmsg.CreateACLsRequestCreation{{ResourceType: 2, ResourceName: "a", ResourcePatternType: 3, Principal: "User:u", Host: "*", Operation: 3, PermissionType: 3}}
+			return r
+		},
+		31: func() kmsg.Request {
+			r := kmsg.NewPtrDeleteACLsRequest()
+			r.Filters = []kmsg.DeleteACLsRequestFilter{
+				{ResourceType: 2, ResourcePatternType: 1, Operation: 1, PermissionType: 1},
+				{ResourceType: 4, ResourcePatternType: 1, Host: kmsg.StringPtr("*"), Operation: 1, PermissionType: 1},
+			}
 			return r
 		},
 	}

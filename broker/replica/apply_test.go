@@ -270,13 +270,11 @@ func TestElectionAgainstTheTier(t *testing.T) {
 			meta.setTier(id, c.tier)
 			asked := 0
 			tier.setTail(func(context.Context) (int64, []commitlog.EpochStart, []byte, error) {
-				switch asked++; asked {
-				case 1:
+				if asked++; asked == 1 {
 					return 0, nil, nil, errors.New("store is away")
-				case 2: // before a segment settled
-					return c.tier.End - 1, tierLineage(c.tier), nil, nil
 				}
-				return c.tier.End, tierLineage(c.tier), nil, nil
+				// At the second time the tier's end is that before a segment settled.
+				return c.tier.End - int64(max(3-asked, 0)), tierLineage(c.tier), nil, nil
 			})
 			b.lead(id, 0, self)
 			meta.show(b.s.Image())
