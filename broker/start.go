@@ -57,7 +57,6 @@ func Start(ctx context.Context, cfg *config.Config, o Options) (*Broker, error) 
 		if err != nil {
 			down, cancel := context.WithTimeout(context.WithoutCancel(ctx), failedStartTimeout)
 			defer cancel()
-			// The marker of a clean shutdown must not be written by a start that never served.
 			return nil, exitOf(errors.Join(err, b.abandon(down)), "")
 		}
 	}
@@ -245,7 +244,8 @@ func (b *Broker) serve(context.Context) error {
 	return nil
 }
 
-// abandon takes down a start that failed, without a marker of clean shutdown: the next start recovers as after a crash.
+// abandon takes down a start that failed. A marker of clean shutdown names no broker epoch then: the controller takes the next
+// registration for one after a crash.
 func (b *Broker) abandon(ctx context.Context) error {
 	if b.logs != nil {
 		b.epoch = -1
