@@ -10,7 +10,8 @@
 // repetition; every offset from log start to the end is read once, in order, with the record that was acknowledged there;
 // log starts move by retention only; readers that run all the time see the same; what had settled before a folder was
 // erased is still there. One run turns tiering off, on and read-only meanwhile, and changes retention. At the end: the objects that `varve tier ls` lists are those that the broker counts, segment by
-// segment, without gap or overlap, and nothing is left of deleted topics.
+// segment, without gap or overlap, and nothing is left of deleted topics. Last, when the node is dead, its
+// bucket's own folder is held against the metadata that it left (node.CheckTier).
 //
 // Crash cases: those are the subject.
 //
