@@ -276,8 +276,8 @@ func describe(ctx context.Context, o options) environment {
 	e := environment{CPUs: runtime.NumCPU(), Kernel: say("uname", "-r"), Go: runtime.Version(), Java: say("java", "-version"),
 		Kafka: kafka.Version(), Varve: say("git", "describe", "--always", "--dirty"), JVM: strings.Join(jvm(kafkaSide), " "),
 		Filesystem: say("findmnt", "-n", "-o", "FSTYPE", "--target", filepath.Dir(o.data)),
-		Options: fmt.Sprintf("-rounds %d -bytes %d -paced %v -idle %v -stall %v -stall-mbps %d -recover-bytes %d -connections %d", o.rounds, o.bytes, o.paced,
-			o.idle, o.stall, o.stallMBps, o.recoverBytes, o.connections)}
+		Options: fmt.Sprintf("-rounds %d -bytes %d -paced %v -idle %v -stall %v -stall-mbps %d -recover-bytes %d -connections %d -cold-bytes %d", o.rounds, o.bytes, o.paced,
+			o.idle, o.stall, o.stallMBps, o.recoverBytes, o.connections, o.coldBytes)}
 	if raw, err := os.ReadFile(propertiesFile()); err == nil {
 		e.Properties = string(raw)
 	}

@@ -1,7 +1,8 @@
 // Package kafka installs Apache Kafka from Maven and runs it as one KRaft node.
 //
 // Purpose: whatever compares varve with Apache Kafka (tests/compat/suite, tests/bench) gets its peer, and the tools that
-// come with it, from here: one pinned version, one way to start it.
+// come with it, from here: one pinned version, one way to start it. A node whose topics have a tier in a folder is to be had on demand
+// (InstallTier, TierProps): the store is the one that Apache Kafka's own tests have.
 //
 // Invariants: what is installed lies in .cache/compat and is installed again only when the files that pin it change; a
 // node's data folder belongs to the caller and outlives the process; a process is always waited for.
