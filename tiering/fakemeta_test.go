@@ -20,7 +20,7 @@ type fakeMeta struct {
 	outbox     []*metapb.JournalEntry
 	journaled  uint64
 	controller bool
-	onAt       func() // called before SegmentAt
+	onAt       func(off int64) // called before SegmentAt; read-ahead calls it, too
 }
 
 func newFakeMeta() *fakeMeta { return &fakeMeta{controller: true} }
@@ -50,9 +50,17 @@ func (f *fakeMeta) Tier(protocol.UUID, int32) (metastore.TierState, error) {
 	defer f.mu.Unlock()
 	return f.state, nil
 }
+func (f *fakeMeta) setOnAt(fn func(off int64)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.onAt = fn
+}
 func (f *fakeMeta) SegmentAt(t protocol.UUID, p int32, off int64) (row metastore.RemoteSegment, ok bool, err error) {
-	if f.onAt != nil {
-		f.onAt()
+	f.mu.Lock()
+	on := f.onAt
+	f.mu.Unlock()
+	if on != nil {
+		on(off)
 	}
 	err = f.SegmentsFrom(t, p, off, func(r metastore.RemoteSegment) bool {
 		row, ok = r, r.Base <= off

@@ -23,8 +23,12 @@ func TestReadersInStep(t *testing.T) {
 	if at == 0 || at >= end {
 		t.Fatalf("at %d of %d", at, end)
 	}
-	r.meta.onAt = func() {
-		r.meta.onAt = nil
+	var met bool
+	r.meta.setOnAt(func(asked int64) {
+		if asked != at || met {
+			return
+		}
+		met = true
 		for off := at; off < end; {
 			res, err := r.read(off, 3000, true)
 			if err != nil {
@@ -33,7 +37,7 @@ func TestReadersInStep(t *testing.T) {
 			joined(res)
 			off = res.NextOffset
 		}
-	}
+	})
 	res, err := r.read(at, 3000, true)
 	if err != nil {
 		t.Fatal(err)

@@ -278,22 +278,22 @@ func TestReadMissingObject(t *testing.T) {
 	old.ID = protocol.NewUUID()
 	fresh := r.meta.rows
 	asked := 0
-	r.meta.onAt = func() {
+	r.meta.setOnAt(func(int64) {
 		if asked++; asked == 1 {
 			r.meta.rows = []metastore.RemoteSegment{old}
 		} else {
 			r.meta.rows = fresh
 		}
-	}
+	})
 	res, err := r.read(0, 1<<20, true)
 	if err != nil || !bytes.Equal(joined(res), r.log) || r.rec.Count("tier_object_missing") != 0 {
 		t.Fatalf("replaced segment: %v", err)
 	}
 	// Retention took it: out of range, no alarm.
-	r.meta.onAt = func() {
+	r.meta.setOnAt(func(int64) {
 		r.meta.rows = nil
 		r.meta.state.LogStart = r.meta.state.End
-	}
+	})
 	if _, err = r.read(0, 1<<20, true); protocol.CodeOf(err) != protocol.OffsetOutOfRange {
 		t.Fatalf("deleted segment: %v", err)
 	}

@@ -3,6 +3,7 @@ package tiering
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"sync"
@@ -79,6 +80,9 @@ const (
 	spreadFolders     = 256
 	maxVerifyFolders  = 8    // listed at a time
 	maxVerifyPageRows = 1000 // rows held at a time
+	// maxVerifyFailures one after the other, of requests that would be sent again another day, end the asking: with hundreds of
+	// folders, and deadlines of minutes, a run during an outage would otherwise take hours to say that there is one.
+	maxVerifyFailures = 8
 	// orphanGrace is added to the delete delay: an object without a row is left alone until it is so old.
 	orphanGraceMs = 3_600_000
 )
@@ -87,7 +91,8 @@ const (
 // has its object, and the object is what was written, as closely as the level says. Every suspicion is looked at a
 // second time, from the other side, since uploads, deletes and merges go on meanwhile. Only the controller may repair.
 //
-// The error is that of ctx; what a store did not show is counted in the report. In the folders of clusters that a restore took
+// The error is that of ctx; what a store did not show is counted in the report, and no more is asked of one that does not answer.
+// In the folders of clusters that a restore took
 // over the objects that rows name are looked at, and nothing else: what else is there was never this cluster's.
 func (m *Manager) Verify(ctx context.Context, o VerifyOptions) (VerifyReport, error) {
 	v := &verifier{m: m, o: o}
@@ -122,6 +127,7 @@ type verifier struct {
 	claims []string // clusters whose folders a restore took over
 	limit  *rate.Limiter
 	read   atomic.Int64
+	fails  atomic.Int32 // requests in a row that the store did not serve; see maxVerifyFailures
 
 	mu      sync.Mutex
 	rep     VerifyReport
@@ -149,6 +155,10 @@ func (v *verifier) folder(ctx context.Context, hh string, known []partKey) error
 	for _, cluster := range append([]string{""}, v.claims...) {
 		j := &join{v: v, cluster: cluster, seen: map[partKey]bool{}}
 		root := path.Join(v.m.o.Prefix, cmp.Or(cluster, v.m.o.ClusterID), hh) + "/"
+		if v.away() {
+			v.unchecked(errAway)
+			continue
+		}
 		err := v.m.o.Store.List(ctx, root, "", func(o objstore.ObjectInfo) bool {
 			j.object(ctx, o)
 			return ctx.Err() == nil
@@ -160,6 +170,7 @@ func (v *verifier) folder(ctx context.Context, hh string, known []partKey) error
 			v.unchecked(fmt.Errorf("list %s: %w", root, err))
 			continue
 		}
+		v.fails.Store(0)
 		j.close(ctx)
 		for _, key := range known {
 			if !j.seen[key] {
@@ -190,6 +201,10 @@ func (v *verifier) gap(key partKey, from, to int64) {
 // segment looks at one readable segment; info is its object as LIST named it, nil when it did not.
 func (v *verifier) segment(ctx context.Context, r metastore.RemoteSegment, listed *objstore.ObjectInfo) {
 	v.count(func(rep *VerifyReport) { rep.Segments++ })
+	if v.away() {
+		v.unchecked(errAway)
+		return
+	}
 	f := v.finding(r)
 	var info objstore.ObjectInfo
 	if listed != nil {
@@ -219,6 +234,7 @@ func (v *verifier) segment(ctx context.Context, r metastore.RemoteSegment, liste
 			return
 		}
 	}
+	v.fails.Store(0)
 	if f.Kind == "" || !v.stillThere(r) {
 		return
 	}
@@ -244,7 +260,16 @@ func (v *verifier) count(fn func(*VerifyReport)) {
 	fn(&v.rep)
 }
 
+// errAway stands for what was not asked for any more.
+var errAway = errors.New("the store does not answer")
+
+// away says that the store has not served so many requests in a row that no more are sent.
+func (v *verifier) away() bool { return v.fails.Load() >= maxVerifyFailures }
+
 func (v *verifier) unchecked(err error) {
+	if objstore.IsRetryable(err) {
+		v.fails.Add(1)
+	}
 	v.count(func(r *VerifyReport) {
 		r.Unchecked++
 		if r.FirstError == "" {

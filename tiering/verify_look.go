@@ -101,6 +101,10 @@ func (v *verifier) orphan(ctx context.Context, k SegmentKey, o objstore.ObjectIn
 	if row, ok, err := v.m.o.Meta.SegmentAt(k.TopicID, k.Partition, k.Base); err != nil || ok && row.ID == k.ID {
 		return
 	}
+	if v.away() {
+		v.unchecked(errAway)
+		return
+	}
 	now, err := v.m.o.Store.Head(ctx, o.Key)
 	if isMissing(err) {
 		return

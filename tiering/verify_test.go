@@ -387,3 +387,34 @@ func TestHealOtherBytes(t *testing.T) {
 		t.Fatalf("%+v %+v", rep, found)
 	}
 }
+
+// TestVerifyStoreAway: a run during an outage ends after a few requests, whatever the bucket holds, and says that nothing was
+// checked; where single objects fail the others are looked at.
+func TestVerifyStoreAway(t *testing.T) {
+	w := settled(t)
+	w.store.Add(objstore.Fault{Verb: objstore.VerbList, Kind: objstore.FaultError, Times: -1})
+	met := w.store.Met()
+	rep, all := w.verify(VerifyOptions{Level: VerifyData})
+	if n := w.store.Met() - met; n < maxVerifyFailures || n >= maxVerifyFailures+maxVerifyFolders {
+		t.Errorf("%d LISTs were tried", n)
+	}
+	if rep.Unchecked != spreadFolders || len(all) > 0 || !strings.Contains(rep.FirstError, "list") {
+		t.Errorf("%+v: %v", rep, all)
+	}
+	w.store.Clear()
+	rows := w.rows()
+	if len(rows) < 3 {
+		t.Fatalf("%d segments", len(rows))
+	}
+	w.store.Add(objstore.Fault{Verb: objstore.VerbGet, Key: w.m.rowKey(rows[0]), Kind: objstore.FaultError, Times: -1})
+	if rep, all := w.verify(VerifyOptions{Level: VerifyData}); rep.Unchecked != 1 || rep.Segments != int64(len(rows)) || len(all) > 0 || rep.BytesRead == 0 {
+		t.Errorf("with one object away: %+v: %v", rep, all)
+	}
+	w.store.Clear()
+	w.store.Add(objstore.Fault{Verb: objstore.VerbGet, Key: ".seg", Kind: objstore.FaultError, Times: -1})
+	met = w.store.Met()
+	rep, _ = w.verify(VerifyOptions{Level: VerifyData})
+	if n := int64(w.store.Met() - met); rep.Unchecked != int64(len(rows)) || n > maxVerifyFailures {
+		t.Errorf("with all objects away: %d GETs, %+v", n, rep)
+	}
+}
