@@ -289,9 +289,9 @@ func (c *Conn) shut(err error) {
 		return
 	}
 	c.closed = true
+	c.cancel(err) // under the lock: whoever finds the connection closed also finds why
 	spans := c.dropQueueLocked()
 	c.mu.Unlock()
-	c.cancel(err)
 	c.stop()
 	_ = c.nc.Close()
 	protocol.ReleaseSpans(spans)
