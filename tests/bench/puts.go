@@ -29,7 +29,7 @@ func upRow() row {
 }
 
 func (b *bench) up(ctx context.Context) (out sample, err error) {
-	t := &tiered{b: b, data: filepath.Join(b.data, "up")}
+	t := &tiered{b: b, binary: b.varve, data: filepath.Join(b.data, "up")}
 	store := filepath.Join(b.data, "up-s3")
 	defer func() { t.close(); err = errors.Join(err, os.RemoveAll(t.data), os.RemoveAll(store)) }()
 	if t.s3, err = s3server.StartProcess(ctx, s3server.Options{Dir: store}); err != nil {
