@@ -14,7 +14,7 @@ import (
 // Read-ahead, in chunks.
 const (
 	minWindow    = (512 << 10) / chunkBytes
-	maxWindow    = (32 << 20) / chunkBytes
+	maxWindow    = (64 << 20) / chunkBytes
 	maxGet       = (8 << 20) / chunkBytes // one GET
 	extentChunks = (1 << 20) / chunkBytes // windows up to here are fetched by one GET at a time
 	maxStreams   = 1024

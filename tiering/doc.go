@@ -82,7 +82,7 @@
 // reader. Under a bound on bandwidth, fills that somebody waits for go first, and readers get
 // equal shares whatever number of GETs each has; for places among the 64 those that are
 // waited for need none of the 48 for read-ahead. ahead.go knows readers that go on in order by the offset where they come back;
-// the window ahead of one doubles from 512 KiB to 32 MiB while it has to wait, and is
+// the window ahead of one doubles from 512 KiB to 64 MiB while it has to wait, and is
 // halved when memory is short, or when what was fetched is pushed out before it comes. It
 // reaches into the next segment, whose index is asked for first. Three quarters of the
 // memory are for read-ahead, in equal shares; the last quarter is for whom a client waits,

@@ -31,6 +31,8 @@ const (
 	watchEvery  = 250 * time.Millisecond
 	shapedRate  = 100_000_000 // bytes a second
 	shapedDelay = 20 * time.Millisecond
+	farRate     = 60_000_000 // bytes a second, of each answer
+	farDelay    = 30 * time.Millisecond
 )
 
 // tiered is a log in an S3 server, and the broker that serves it.
@@ -55,6 +57,10 @@ func coldRows() []row {
 			bound: "The rate.", sides: []string{varve, bare, relay}, figures: figures, alone: true,
 			targets: []target{{figure: "MB/s", limit: 0.95 * shapedRate / 1e6, least: true}},
 			start:   coldLane(s3server.Weather{Latency: shapedDelay, BytesPerSec: shapedRate}, 1)},
+		{name: "cold/far", title: "one reader, one partition, from an S3 server that takes 30 ms to the first byte and sends each answer at 60 MB/s, as many as are asked for at once; bare: the same SDK, 8 parallel ranged GETs of 8 MiB, dropped; relay: sent on in order",
+			bound: "How many GETs are under way: the window ahead of a reader.", sides: []string{varve, bare, relay}, figures: figures, alone: true,
+			targets: []target{{figure: "MB/s", side: bare, limit: 0.9, least: true}},
+			start:   coldLane(s3server.Weather{Latency: farDelay, EachPerSec: farRate}, 1)},
 		{name: "cold/50-readers", title: "50 readers, each of another place in one partition, from an S3 server as fast as loopback goes",
 			bound: boundCold, sides: []string{varve}, figures: append(figures, memoryMB), alone: true, start: coldLane(s3server.Weather{}, 50),
 			targets: []target{{figure: memoryMB, limit: (128 << 20) / 1e6}}},

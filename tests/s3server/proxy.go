@@ -20,6 +20,7 @@ import (
 type Weather struct {
 	Latency     time.Duration // before each request goes on
 	BytesPerSec int64         // of all bodies together, each way; 0 is unbounded
+	EachPerSec  int64         // bytes a second of each request's bodies, as S3 bounds a connection; 0 is unbounded
 	Unavailable int           // so many requests are answered 503 SlowDown
 	Resets      int           // so many requests have their connection reset
 	ResetAfter  int64         // bytes of answer (or, for uploads, of request) before a reset
@@ -114,12 +115,15 @@ func (p *Proxy) Set(w Weather) {
 		lim.SetLimit(rate.Inf)
 		if w.BytesPerSec > 0 {
 			lim.SetLimit(rate.Limit(w.BytesPerSec))
-			lim.SetBurst(int(max(proxyChunkBytes, w.BytesPerSec/100))) // 10 ms, so that oversleeping costs nothing
+			lim.SetBurst(burstBytes(w.BytesPerSec))
 		}
 	}
 	close(p.changed)
 	p.changed = make(chan struct{})
 }
+
+// burstBytes is 10 ms of a rate, so that oversleeping costs nothing.
+func burstBytes(perSec int64) int { return int(max(proxyChunkBytes, perSec/100)) }
 
 // Left says how many 503 answers and resets are still to come.
 func (p *Proxy) Left() int {
@@ -178,6 +182,9 @@ func (p *Proxy) serve(forward http.Handler, w http.ResponseWriter, r *http.Reque
 	if weather.Resets > 0 {
 		flow.resetAfter = weather.ResetAfter
 	}
+	if weather.EachPerSec > 0 {
+		flow.own = rate.NewLimiter(rate.Limit(weather.EachPerSec), burstBytes(weather.EachPerSec))
+	}
 	flow.conn, _ = r.Context().Value(connKey{}).(*net.TCPConn)
 	if r.Body != nil && r.Body != http.NoBody {
 		r.Body = &flowBody{ReadCloser: r.Body, f: flow, lim: p.up}
@@ -192,7 +199,8 @@ func (p *Proxy) serve(forward http.Handler, w http.ResponseWriter, r *http.Reque
 type flow struct {
 	ctx        context.Context
 	conn       *net.TCPConn
-	resetAfter int64 // < 0: never
+	resetAfter int64         // < 0: never
+	own        *rate.Limiter // nil: only what all bodies share
 }
 
 var errReset = errors.New("reset by proxy")
@@ -202,6 +210,11 @@ func (f *flow) pass(lim *rate.Limiter, n int) error {
 	if f.resetAfter >= 0 {
 		if f.resetAfter -= int64(n); f.resetAfter < 0 {
 			return errReset
+		}
+	}
+	if f.own != nil {
+		if err := f.own.WaitN(f.ctx, n); err != nil {
+			return err
 		}
 	}
 	return lim.WaitN(f.ctx, n)
