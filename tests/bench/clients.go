@@ -24,7 +24,7 @@ const (
 
 // clientRow measures the broker while a client that people use moves -bytes of 1 KiB records.
 func clientRow(name, title string, figures []string, produce bool, use func(ctx context.Context, s *server, topic string, records int) (sample, error)) row {
-	return row{name: name, title: title, bound: boundClient, sides: []string{varve, kafkaSide}, figures: figures, rounds: 3,
+	return row{name: name, title: title, bound: boundClient, sides: []string{varve, kafkaSide}, figures: figures,
 		start: func(ctx context.Context, b *bench, side string) (*lane, error) {
 			if err := kafka.Install(ctx); err != nil {
 				return nil, err
