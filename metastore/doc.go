@@ -42,6 +42,8 @@
 //
 // # Crash cases
 //
+// A first start that is cut off anywhere is begun again by the next one, also between Raft's term and the entry that names the voters.
+//
 // Pebble runs without a log of its own. After a crash it holds a prefix of the commands, whole batches with their index, and Raft replays the
 // rest. Pebble is flushed and synced before a snapshot is complete, so Raft never cuts entries that Pebble lacks. A snapshot received
 // from a leader is written down by Raft before Restore is called; a crash in between would leave a hole, so Open compares the

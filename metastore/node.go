@@ -203,6 +203,11 @@ func (s *Store) openRaft() error {
 	s.sole, s.trans = len(voters) == 1, trans
 	notify := make(chan bool, notifyQueueLength)
 	conf := s.raftConfig(notify)
+	if s.sole {
+		if err := s.bootstrapAgain(log, snaps); err != nil {
+			return err
+		}
+	}
 	exists, err := raft.HasExistingState(log, log, snaps)
 	if err != nil {
 		return err
@@ -228,6 +233,21 @@ func (s *Store) openRaft() error {
 		s.elect(alone)
 	}
 	return nil
+}
+
+// raftTermKey is where Raft keeps its term (keyCurrentTerm of hashicorp/raft).
+var raftTermKey = []byte("CurrentTerm")
+
+// bootstrapAgain takes back the term of a bootstrap that a crash cut off. raft.BootstrapCluster writes the term, then the entry that names the
+// voters; with the term alone Raft takes the cluster for an existing one and waits for ever for others to name them. A sole voter has none.
+func (s *Store) bootstrapAgain(log roomyLog, snaps *raft.FileSnapshotStore) error {
+	last, err1 := log.LastIndex()
+	list, err2 := snaps.List()
+	term, err3 := log.GetUint64(raftTermKey)
+	if err := errors.Join(err1, err2, err3); err != nil || term == 0 || last > 0 || len(list) > 0 || s.fsm.applied > 0 {
+		return err
+	}
+	return log.SetUint64(raftTermKey, 0)
 }
 
 // snapshotEvery takes a snapshot an interval after the last one if there is anything new; Raft's own come after so many entries. A large
