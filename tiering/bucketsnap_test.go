@@ -103,7 +103,7 @@ func FuzzDecodeSnapshot(f *testing.F) {
 		w := &sourceWalk{s: &restoreSource{topics: map[protocol.UUID]*sourceTopic{}, configs: map[string]*metapb.SnapshotBrokerConfigs{}, rep: newRestoreReport("c")}, shown: true, ctx: context.Background()}
 		_, _ = DecodeSnapshot(b, func(r *metapb.SnapshotRecord) error {
 			if r.GetPartition() != nil { // gathered, not handed on
-				w.part = newSourcePartition(r.GetPartition())
+				w.part = newSourcePartition(r.GetPartition(), "", restoreRowsInMemory)
 				return nil
 			}
 			return w.record(r)

@@ -2,13 +2,11 @@ package tiering
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -98,16 +96,22 @@ func checkImported(t *testing.T, store objstore.Store, logs [][]byte) {
 	named := 0
 	for p, want := range logs {
 		key := partKey{im.TopicID("old"), int32(p)}
-		part := &sourcePartition{key: key}
-		entries, err := src.tail.of(key)
-		if err != nil || len(entries) == 0 {
+		part := &sourcePartition{key: key, rows: newPartRows(key, t.TempDir(), 2)}
+		defer part.rows.close()
+		if err := src.tail.each(key, part.apply); err != nil {
+			t.Fatal(err)
+		}
+		var finished []metastore.RemoteSegment
+		err := part.rows.windows(func(rows []metastore.RemoteSegment, _, _ int64) error {
+			finished = append(finished, rows...)
+			return nil
+		})
+		if _, known := src.tail.last[key]; err != nil || !known {
 			t.Fatalf("the journal does not know partition %d: %v", p, err)
 		}
-		part.applyAll(entries)
-		slices.SortFunc(part.finished, func(a, b metastore.RemoteSegment) int { return cmp.Compare(a.Base, b.Base) })
 		var got bytes.Buffer
 		next := int64(0)
-		for _, r := range part.finished {
+		for _, r := range finished {
 			seg, err := OpenSegment(objectReader{t.Context(), store, segmentKeyIn("p", "import-1", &r)}, r.ObjectBytes)
 			if err == nil {
 				err = seg.WriteLog(&got)

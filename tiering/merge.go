@@ -237,9 +237,9 @@ func (m *Manager) gather(ctx context.Context, old []metastore.RemoteSegment, cfg
 
 // unnamedFile makes a file that goes with its descriptor.
 func unnamedFile(dir string) (*os.File, error) {
-	f, err := os.CreateTemp(dir, "varve-merge-*")
+	f, err := os.CreateTemp(dir, "varve-aside-*")
 	if err != nil {
-		return nil, fmt.Errorf("tiering: local room for a merge: %w", err)
+		return nil, fmt.Errorf("tiering: local room to set things aside: %w", err)
 	}
 	if err := os.Remove(f.Name()); err != nil {
 		return nil, errors.Join(err, f.Close())

@@ -112,11 +112,11 @@ func (r *RestoreReport) addTopic(id protocol.UUID, row *metapb.RestoringTopicRow
 func (r *RestoreReport) addPartition(p *sourcePartition) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.Segments += int64(len(p.finished))
+	r.Segments += p.state.Count
 	r.Bytes += p.state.Bytes
 	r.MissingObjects += p.missing
 	r.Unlisted += p.unlisted
-	r.ToDelete += int64(len(p.pending) - p.unlisted)
+	r.ToDelete += p.dying
 	for _, f := range p.found {
 		r.findLocked(f)
 	}
@@ -125,7 +125,7 @@ func (r *RestoreReport) addPartition(p *sourcePartition) {
 		return
 	}
 	end := max(p.state.End, p.state.LogStart)
-	r.Topics[at].Partitions[p.key.partition] = RestoredPartition{p.key.partition, p.state.LogStart, end, int64(len(p.finished)), p.state.Bytes}
+	r.Topics[at].Partitions[p.key.partition] = RestoredPartition{p.key.partition, p.state.LogStart, end, p.state.Count, p.state.Bytes}
 	r.ends[restoredPart{p.name, p.key.partition}] = offsetInterval{p.state.LogStart, end}
 }
 

@@ -183,6 +183,9 @@ func (s *salvage) run(ctx context.Context, sink restoreSink, limit int) error {
 		}
 		g.Go(func() error {
 			p, err := s.partition(gctx, key, t.name)
+			if p != nil {
+				defer p.rows.close()
+			}
 			if err != nil {
 				return err
 			}
@@ -194,7 +197,7 @@ func (s *salvage) run(ctx context.Context, sink restoreSink, limit int) error {
 
 // partition chooses among the objects of one partition and reads their footers.
 func (s *salvage) partition(ctx context.Context, key partKey, name string) (*sourcePartition, error) {
-	p := &sourcePartition{key: key, name: name, cluster: s.cluster, keep: true}
+	p := &sourcePartition{key: key, name: name, cluster: s.cluster, keep: true, rows: newPartRows(key, s.dir, s.rowsInMemory)}
 	var all []SegmentKey
 	sizes := map[protocol.UUID]int64{}
 	err := s.store.List(ctx, partitionPrefix(s.prefix, s.cluster, key.topic, key.partition)+"/", "", func(o objstore.ObjectInfo) bool {
@@ -211,12 +214,16 @@ func (s *salvage) partition(ctx context.Context, key partKey, name string) (*sou
 		return nil, err
 	}
 	for _, why := range bad {
-		p.found = append(p.found, fmt.Sprintf("%s-%d: %v", name, key.partition, why))
+		p.find("%s-%d: %v", name, key.partition, why)
 	}
 	if left := len(all) - len(rows) - len(bad); left > 0 {
-		p.found = append(p.found, fmt.Sprintf("%s-%d: %d of %d objects claim offsets that others hold, or lie before a gap: they are left alone", name, key.partition, left, len(all)))
+		p.find("%s-%d: %d of %d objects claim offsets that others hold, or lie before a gap: they are left alone", name, key.partition, left, len(all))
 	}
-	p.finished = rows
+	for _, r := range rows {
+		if err := p.rows.add(r); err != nil {
+			return p, err
+		}
+	}
 	p.state = s.stateOf(key, rows, starts)
 	return p, nil
 }

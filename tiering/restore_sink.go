@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"varve/metastore"
 	"varve/metastore/metapb"
 	"varve/protocol"
 	"varve/tiering/objstore"
@@ -29,7 +30,7 @@ func newBucketReader(store objstore.Store, prefix, cluster, dir string, req Rest
 	for index, why := range skip {
 		rep.find("the snapshot at index %d is damaged: %s", index, why)
 	}
-	src := restoreSource{store: store, prefix: prefix, cluster: cluster, dir: dir, toMs: req.ToMs, pattern: req.Topics, skip: skip, rep: rep}
+	src := restoreSource{store: store, prefix: prefix, cluster: cluster, dir: dir, toMs: req.ToMs, pattern: req.Topics, skip: skip, rep: rep, rowsInMemory: restoreRowsInMemory}
 	if req.Salvage {
 		return &salvage{restoreSource: src}
 	}
@@ -98,27 +99,31 @@ func (k *importSink) topic(ctx context.Context, id protocol.UUID, row *metapb.Re
 }
 
 func (k *importSink) partition(ctx context.Context, p *sourcePartition) error {
-	m := k.m
-	if err := p.settle(ctx, m.o.Store, m.o.Prefix, m.o.Now().UnixMilli()); err != nil {
+	m, id, named := k.m, p.key.topic, !p.dead
+	err := p.settle(ctx, m.o.Store, m.o.Prefix, m.o.Now().UnixMilli(), func(rows []metastore.RemoteSegment, last bool) error {
+		if p.dead && len(rows) == 0 {
+			return nil
+		}
+		if !named {
+			c := &metapb.RestoreCommand{Body: &metapb.RestoreCommand_Topic{Topic: &metapb.RestoreTopic{TopicId: id[:], Row: &metapb.RestoringTopicRow{}}}}
+			if err := k.propose(ctx, c); err != nil {
+				return err
+			}
+			named = true
+		}
+		c := p.command(rows, m.o.Location, m.o.Prefix)
+		if last && !p.dead {
+			c.Tier = p.state.Row()
+		}
+		return k.propose(ctx, &metapb.RestoreCommand{Body: &metapb.RestoreCommand_Rows{Rows: c}})
+	})
+	if err != nil {
 		return err
 	}
 	k.rep.addPartition(p)
 	m.job.partitions.Add(1)
-	m.job.segments.Add(int64(len(p.finished)))
+	m.job.segments.Add(p.state.Count)
 	m.job.bytes.Add(p.state.Bytes)
-	cmds := p.commands(m.o.Location, m.o.Prefix)
-	if p.dead && len(cmds) > 0 {
-		id := p.key.topic
-		err := k.propose(ctx, &metapb.RestoreCommand{Body: &metapb.RestoreCommand_Topic{Topic: &metapb.RestoreTopic{TopicId: id[:], Row: &metapb.RestoringTopicRow{}}}})
-		if err != nil {
-			return err
-		}
-	}
-	for _, c := range cmds {
-		if err := k.propose(ctx, &metapb.RestoreCommand{Body: &metapb.RestoreCommand_Rows{Rows: c}}); err != nil {
-			return err
-		}
-	}
 	return nil
 }
 
@@ -168,7 +173,7 @@ func (k *countingSink) topic(_ context.Context, id protocol.UUID, row *metapb.Re
 }
 
 func (k *countingSink) partition(ctx context.Context, p *sourcePartition) error {
-	if err := p.settle(ctx, k.store, k.prefix, k.nowMs); err != nil {
+	if err := p.settle(ctx, k.store, k.prefix, k.nowMs, func([]metastore.RemoteSegment, bool) error { return nil }); err != nil {
 		return err
 	}
 	k.rep.addPartition(p)

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sync/semaphore"
 
 	"varve/metastore/metapb"
 	"varve/protocol"
@@ -26,8 +25,6 @@ const (
 	restoreProducerMargin = 1_000_000
 
 	maxJournalGets = 16 // at once
-	// restoreRowsAtOnce bounds the rows of all partitions that are worked on; a single partition may have more.
-	restoreRowsAtOnce = 400_000
 )
 
 // internalTopics have no records in the tier: what of them can come back is in the snapshot.
@@ -85,6 +82,8 @@ type restoreSource struct {
 	epochs map[partKey]int32       // the highest leader epoch in it
 	shared []*metapb.JournalRecord // of it, what is about more than one partition
 	rep    *RestoreReport
+
+	rowsInMemory int // of each partition that is worked on, or gathered
 
 	oldestMs int64 // when the oldest snapshot was taken that can be read; 0 = there is none
 }
@@ -312,8 +311,11 @@ func onePart(segs []*metapb.Segment) bool {
 func (s *restoreSource) run(ctx context.Context, sink restoreSink, limit int) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(limit)
-	w := &sourceWalk{s: s, sink: sink, g: g, ctx: gctx, outer: ctx, rows: semaphore.NewWeighted(restoreRowsAtOnce)}
+	w := &sourceWalk{s: s, sink: sink, g: g, ctx: gctx, outer: ctx}
 	err := w.read()
+	if w.part != nil {
+		w.part.rows.close()
+	}
 	if werr := g.Wait(); err == nil || errors.Is(err, context.Canceled) {
 		err = cmp.Or(werr, err)
 	}
@@ -336,10 +338,9 @@ type sourceWalk struct {
 	g      *errgroup.Group
 	ctx    context.Context // ends with the first error, and with the partitions
 	outer  context.Context
-	rows   *semaphore.Weighted // of partitions that are handed on
-	part   *sourcePartition    // being gathered
-	shown  bool                // the topics were handed on
-	done   map[partKey]bool    // partitions of the snapshot that the journal speaks of too
+	part   *sourcePartition // being gathered
+	shown  bool             // the topics were handed on
+	done   map[partKey]bool // partitions of the snapshot that the journal speaks of too
 	asOf   int64
 	groups []*metapb.GroupOffset
 }
@@ -381,7 +382,7 @@ func (w *sourceWalk) rest() error {
 	})
 	for _, key := range left {
 		if !w.done[key] {
-			w.part = &sourcePartition{key: key}
+			w.part = &sourcePartition{key: key, rows: newPartRows(key, w.s.dir, w.s.rowsInMemory)}
 			if err := w.flush(); err != nil {
 				return err
 			}
@@ -412,7 +413,7 @@ func (w *sourceWalk) record(r *metapb.SnapshotRecord) error {
 		if err := w.flush(); err != nil {
 			return err
 		}
-		w.part = newSourcePartition(b.Partition)
+		w.part = newSourcePartition(b.Partition, s.dir, s.rowsInMemory)
 	case *metapb.SnapshotRecord_Segments:
 		return w.part.addRows(b.Segments, s.places)
 	case *metapb.SnapshotRecord_GroupOffsets:
@@ -485,7 +486,7 @@ func (s *restoreSource) topicOf(id []byte) *sourceTopic {
 	return t
 }
 
-// flush hands the gathered partition on, once few enough rows are being worked on.
+// flush hands the gathered partition on, once few enough are being worked on.
 func (w *sourceWalk) flush() error {
 	p := w.part
 	w.part = nil
@@ -494,28 +495,19 @@ func (w *sourceWalk) flush() error {
 	}
 	w.done[p.key] = true
 	t := w.s.topics[p.key.topic]
-	switch {
-	case t != nil && !t.deleted && !matches(w.s.pattern, t.name):
+	p.dead = t == nil || t.deleted
+	if p.dead && w.s.pattern != "" || !p.dead && !matches(w.s.pattern, t.name) {
+		p.rows.close()
 		return nil
-	case t == nil || t.deleted:
-		if p.dead = true; w.s.pattern != "" {
-			return nil
-		}
-	default:
+	}
+	if p.cluster = w.s.cluster; !p.dead {
 		p.name = t.name
 	}
-	p.cluster = w.s.cluster
-	entries, err := w.s.tail.of(p.key)
-	if err != nil {
-		return err
-	}
-	n := int64(min(len(p.finished)+len(p.pending)+len(entries), restoreRowsAtOnce))
-	if err := w.rows.Acquire(w.ctx, n); err != nil {
-		return err
-	}
 	w.g.Go(func() error {
-		defer w.rows.Release(n)
-		p.applyAll(entries)
+		defer p.rows.close()
+		if err := w.s.tail.each(p.key, p.apply); err != nil {
+			return err
+		}
 		return w.sink.partition(w.ctx, p)
 	})
 	return nil

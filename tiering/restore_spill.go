@@ -2,7 +2,6 @@ package tiering
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -56,12 +55,9 @@ func (s *journalSpill) add(key partKey, e *metapb.JournalEntry) error {
 
 func (s *journalSpill) spill() error {
 	if s.file == nil {
-		f, err := os.CreateTemp(s.dir, "varve-restore-*")
+		f, err := unnamedFile(s.dir)
 		if err != nil {
-			return err
-		}
-		if err := os.Remove(f.Name()); err != nil {
-			return errors.Join(err, f.Close())
+			return fmt.Errorf("journal of a restore: %w", err)
 		}
 		s.file = f
 	}
@@ -70,27 +66,36 @@ func (s *journalSpill) spill() error {
 	return err
 }
 
-// of returns the entries of one partition in their order.
-func (s *journalSpill) of(key partKey) (out []*metapb.JournalEntry, err error) {
-	at, ok := s.last[key]
-	for ok && at >= 0 {
+// each calls fn with the entries of one partition in their order: one of them is in memory at a time, and 8 bytes for each. It may be
+// called by several goroutines, once all entries are there. Errors: *protocol.CorruptionError, fn's, those of the file.
+func (s *journalSpill) each(key partKey, fn func(*metapb.JournalEntry) error) error {
+	var places []int64
+	for at, ok := s.last[key]; ok && at >= 0; {
+		places = append(places, at)
 		head, err := s.read(at, spillHeadBytes)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		before, n := int64(binary.BigEndian.Uint64(head)), binary.BigEndian.Uint32(head[8:])
-		b, err := s.read(at+spillHeadBytes, int(n))
+		at = int64(binary.BigEndian.Uint64(head))
+	}
+	for _, at := range slices.Backward(places) {
+		head, err := s.read(at, spillHeadBytes)
 		if err != nil {
-			return nil, err
+			return err
+		}
+		b, err := s.read(at+spillHeadBytes, int(binary.BigEndian.Uint32(head[8:])))
+		if err != nil {
+			return err
 		}
 		e := &metapb.JournalEntry{}
 		if err := proto.Unmarshal(b, e); err != nil {
-			return nil, corrupt("journal set aside by a restore", "entry at %d: %v", at, err)
+			return corrupt("journal set aside by a restore", "entry at %d: %v", at, err)
 		}
-		out, at = append(out, e), before
+		if err := fn(e); err != nil {
+			return err
+		}
 	}
-	slices.Reverse(out)
-	return out, nil
+	return nil
 }
 
 // read returns n bytes at a place, which lie in memory or in the file whole.
