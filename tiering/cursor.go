@@ -42,9 +42,9 @@ func (c *cursor) drop() {
 	c.held = c.held[:0]
 }
 
-// chunk returns the checked bytes of chunk i and keeps all from the first held one up
-// to it. Without wait it is errLater when they are not there.
-func (c *cursor) chunk(i int, wait bool) ([]byte, error) {
+// chunk returns chunk i, checked, and keeps all from the first held one up
+// to it. Without wait it is errLater when it is not there.
+func (c *cursor) chunk(i int, wait bool) (*memChunk, error) {
 	if i < c.first {
 		c.drop()
 	}
@@ -58,7 +58,7 @@ func (c *cursor) chunk(i int, wait bool) ([]byte, error) {
 		}
 		c.held = append(c.held, h)
 	}
-	return c.held[i-c.first].data, nil
+	return c.held[i-c.first], nil
 }
 
 // hold gets one chunk, from wherever it is.
@@ -159,27 +159,25 @@ func (c *cursor) header(pos int64, wait bool) (h record.Batch, size int64, ok bo
 	if end-pos < record.HeaderLen {
 		return nil, 0, false, c.broken(pos, "a batch is cut short")
 	}
-	b, err := c.chunk(int(pos/chunkBytes), wait)
-	if err != nil {
-		return nil, 0, false, err
-	}
-	if b = b[pos%chunkBytes:]; len(b) < record.HeaderLen {
-		n := copy(c.buf[:], b)
-		rest, err := c.chunk(int(pos/chunkBytes)+1, wait)
+	for n := 0; n < record.HeaderLen; {
+		at := pos + int64(n)
+		b, err := c.chunk(int(at/chunkBytes), wait)
 		if err != nil {
 			return nil, 0, false, err
 		}
-		copy(c.buf[n:], rest)
-		b = c.buf[:]
+		k, err := b.header(c.buf[n:], int(at%chunkBytes))
+		if n += k; err != nil {
+			return nil, 0, false, err
+		}
 	}
-	n, err := record.PeekSize(b[:record.HeaderLen])
+	n, err := record.PeekSize(c.buf[:])
 	if err != nil {
 		return nil, 0, false, c.broken(pos, err.Error())
 	}
 	if int64(n) > end-pos {
 		return nil, 0, false, c.broken(pos, "a batch is cut short")
 	}
-	return record.Batch(b[:record.HeaderLen]), int64(n), true, nil
+	return record.Batch(c.buf[:]), int64(n), true, nil
 }
 
 // broken is for bytes that pass their checksum but are no batches.
@@ -197,9 +195,11 @@ func (c *cursor) batch(pos, size int64) (record.Batch, error) {
 		if err != nil {
 			return nil, err
 		}
-		part = part[pos%chunkBytes:]
-		part = part[:min(size, int64(len(part)))]
-		b, pos, size = append(b, part...), pos+int64(len(part)), size-int64(len(part))
+		n := int(min(size, int64(part.size)-pos%chunkBytes))
+		if b, err = part.appendTo(b, int(pos%chunkBytes), n); err != nil {
+			return nil, err
+		}
+		pos, size = pos+int64(n), size-int64(n)
 		if size > 0 {
 			c.drop() // not read to its end: who tries again needs it again
 		}
@@ -287,12 +287,27 @@ func (c *cursor) batches(off, pos int64, maxBytes int, minOne bool) (res ReadRes
 		}
 		pos, end = pos+size, pos+size
 		res.NextOffset = next
+		pos = c.leap(pos, start+int64(maxBytes))
 	}
 	if end <= start {
 		return res, -1, nil
 	}
 	res.Spans = c.spans(start, end)
 	return res, end, nil
+}
+
+// leap returns where to look at a header next after pos: all batches from pos to there are within limit and in chunks that are
+// there, and so is the one that begins there. The index knows where batches begin, so that most are passed over unseen.
+func (c *cursor) leap(pos, limit int64) int64 {
+	limit = min(limit, c.x.Footer.LogBytes)
+	there := pos
+	for i := int(pos / chunkBytes); there < limit; i++ {
+		if _, err := c.chunk(i, false); err != nil {
+			break // who needs it meets the error
+		}
+		there = int64(i+1) * chunkBytes
+	}
+	return max(pos, c.x.batchBefore(min(there, limit)))
 }
 
 // giant returns one batch that is larger than a Read may be: a copy, so that it holds
@@ -314,11 +329,11 @@ func (c *cursor) giant(next, pos, size int64) (ReadResult, int64, error) {
 }
 
 // spans cuts [start, end) out of the held chunks. They pass to the spans, but for a small
-// result, which is copied.
+// result in memory, which is copied.
 func (c *cursor) spans(start, end int64) (spans []protocol.Span) {
 	i, j := int(start/chunkBytes)-c.first, int((end-1)/chunkBytes)-c.first
 	from, to := start%chunkBytes, end-int64(c.first+i)*chunkBytes
-	if end-start <= maxCopiedBytes {
+	if end-start <= maxCopiedBytes && c.held[i].file == nil && c.held[j].file == nil {
 		copied := make([]byte, 0, end-start)
 		for k := i; k <= j; k++ {
 			copied = append(copied, c.held[k].data[from:min(to, int64(len(c.held[k].data)))]...)

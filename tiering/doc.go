@@ -24,7 +24,9 @@
 //     the entry that says so is in the journal, the delay passes, objects go, rows go.
 //     Every step may be the last before a crash; the next one finds the rest in the
 //     metastore alone.
-//   - 11: no byte from the store or the cache reaches a reader unchecked.
+//   - 11: no byte from the store or the cache reaches a reader unchecked. What is sent out of an object's own file is checked
+//     before, and once more when the page cache has dropped it since; who writes to such a file in between is found out by the
+//     client's own check of each batch.
 //   - 12: nothing here is on the path of produce or hot reads. Uploads have their own
 //     workers; retention, deletes, journal and reads do not wait for them. A short disk
 //     frees early what is in the tier; the log is told up to where that is.
@@ -90,9 +92,17 @@
 // want, and with no cache on disk at all. A client that holds its answers unread holds
 // memory until the connection's stall timeout; others then get less, or wait.
 //
+// objectfile.go: the objects of a `dir` store are files of this machine. Their chunks are read through the store as others are, with
+// its deadlines, bounds and counters, into a buffer that stays in the processor's cache, and checked; what is sent then are
+// ranges of the file, by sendfile. They count within ReadMemoryBytes, since they have to be in the page cache, but take no memory.
+// At most 256 such files are open, each until the last chunk and the last answer in it are let go; beyond that, and where a file
+// system has no descriptors, chunks are read into memory.
+//
+// A read looks at few batch headers: where batches begin is in the offset index.
+//
 // cache.go keeps chunks on disk that were fetched twice, or out of order, or left memory
 // unread: one pass over months of history does not go through the disk that producers
-// write to. Its writes are queued, and dropped when the disk is slow.
+// write to. What a `dir` store keeps on this machine is not kept once more. Its writes are queued, and dropped when the disk is slow.
 //
 // A time, or a transaction, is found in the metastore without walking rows
 // (metastore/groups.go), and in a segment by its index and one range: two GETs.

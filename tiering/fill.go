@@ -142,7 +142,7 @@ func (m *Manager) fillCached(r *run) int {
 		if len(data) != int(r.table(i).Length) {
 			return i
 		}
-		c.data, c.crc = data, r.table(i).CRC32C
+		c.data, c.size, c.crc = data, len(data), r.table(i).CRC32C
 		close(c.ready)
 		m.mem.release(c, false)
 	}
@@ -175,8 +175,14 @@ func (m *Manager) getChunks(ctx context.Context, r *run, first int) (n int, err 
 		return 0, err
 	}
 	defer body.Close()
+	file, local := m.adopt(body, r, key)
+	take := func(at int) (int, error) { return m.takeRun(body, r, at, key, local) }
+	if file != nil {
+		defer m.mem.letGo(file)
+		take = func(at int) (int, error) { return m.checkChunk(body, r, at, file) }
+	}
 	for at := first; at < len(r.chunks); {
-		k, err := m.takeRun(body, r, at, key)
+		k, err := take(at)
 		if at += k; err != nil {
 			return at - first, err
 		}
@@ -186,7 +192,7 @@ func (m *Manager) getChunks(ctx context.Context, r *run, first int) (n int, err 
 
 // takeRun reads chunks from at on that lie side by side, up to readBytes, by as few reads as their bytes come in. It says how
 // many it brought.
-func (m *Manager) takeRun(body io.Reader, r *run, at int, key string) (n int, err error) {
+func (m *Manager) takeRun(body io.Reader, r *run, at int, key string, local bool) (n int, err error) {
 	chunks := r.chunks[at:]
 	side := 1
 	for side < min(len(chunks), readBytes/chunkBytes) && chunks[side].slot == chunks[side-1].slot+1 && r.table(at+side-1).Length == chunkBytes {
@@ -201,7 +207,7 @@ func (m *Manager) takeRun(body io.Reader, r *run, at int, key string) (n int, er
 		if got < end {
 			k, err := io.ReadAtLeast(body, buf[got:], end-got)
 			if got += k; err != nil {
-				return n, fmt.Errorf("tiering: get %d bytes at %d of %s: %w", t.Length, t.Stored, key, err)
+				return n, getError(t, key, err)
 			}
 		}
 		data := buf[begin:end:end]
@@ -209,7 +215,7 @@ func (m *Manager) takeRun(body io.Reader, r *run, at int, key string) (n int, er
 			m.alarm(r.row, err)
 			return n, err
 		}
-		c.data, c.crc = data, t.CRC32C
+		c.data, c.size, c.crc, c.local = data, len(data), t.CRC32C, local
 		close(c.ready)
 		m.toCache(c, r.keep)
 		m.mem.release(c, false)
@@ -218,9 +224,13 @@ func (m *Manager) takeRun(body io.Reader, r *run, at int, key string) (n int, er
 	return n, nil
 }
 
+func getError(t Chunk, key string, err error) error {
+	return fmt.Errorf("tiering: get %d bytes at %d of %s: %w", t.Length, t.Stored, key, err)
+}
+
 // toCache writes a chunk that has just come to the cache, if that is worth it.
 func (m *Manager) toCache(c *memChunk, keep bool) {
-	if m.cache == nil || !m.cache.worth(c.key) && !keep {
+	if m.cache == nil || c.local || !m.cache.worth(c.key) && !keep {
 		return
 	}
 	m.mem.retain(c)
@@ -232,7 +242,7 @@ func (m *Manager) toCache(c *memChunk, keep bool) {
 // spill hands a chunk that leaves memory unread to the cache.
 func (m *Manager) spill(c *memChunk) bool {
 	slot := c.slot
-	return c.err == nil && m.cache.later(cacheWrite{c.key, c.data, c.crc, func() { m.mem.giveSlot(slot) }})
+	return c.err == nil && !c.local && m.cache.later(cacheWrite{c.key, c.data, c.crc, func() { m.mem.giveSlot(slot) }})
 }
 
 // sameSource says whether both chunks come from the cache, or both from the store.

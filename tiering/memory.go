@@ -18,6 +18,9 @@ import (
 // left unread for idleUnread; and never more than three quarters of all, so that a
 // reader always finds room. What is pushed out unread goes to the cache on disk: it was
 // paid for, and its reader may come back.
+//
+// Chunks that are in an object's own file (objectfile.go) are held like the others, and count like them, for they have to be in the
+// page cache; of their slots no byte is written to.
 type memory struct {
 	maxChunks int
 	now       func() time.Time
@@ -31,15 +34,23 @@ type memory struct {
 	unread *list.List    // the same, but not read to their end
 	freed  chan struct{} // closed when a buffer may be had; nil while nobody waits
 	arena  *arena        // nil until the first chunk comes
+
+	files     map[protocol.UUID]*objectFile // by segment: the newest that is open
+	openFiles int
+	inFiles   int           // chunks
+	dead      []*objectFile // to be closed by unlock
 }
 
 // memChunk is one chunk in memory. Its bytes are valid, checked and constant once
 // ready is closed and err is nil.
 type memChunk struct {
 	key   blockKey
-	slot  int    // in the arena
-	data  []byte // the chunk's bytes, in its slot
+	slot  int         // in the arena
+	data  []byte      // the chunk's bytes, in its slot; nil when they are in file
+	file  *objectFile // nil when they are in data
+	size  int         // bytes
 	crc   uint32
+	local bool // they come from a file of this machine: a copy in the cache on disk is of no use
 	ready chan struct{}
 	err   error
 	want  *demand // of all that one fill brings
@@ -65,15 +76,25 @@ const (
 func newMemory(maxBytes int64, now func() time.Time) *memory {
 	return &memory{
 		maxChunks: int(max(maxBytes/chunkBytes, minMemoryChunks)), now: now, spill: func(*memChunk) bool { return false },
-		chunks: map[blockKey]*memChunk{}, passed: list.New(), unread: list.New(),
+		chunks: map[blockKey]*memChunk{}, passed: list.New(), unread: list.New(), files: map[protocol.UUID]*objectFile{},
+	}
+}
+
+// unlock closes files that nobody holds any more: to close what was deleted meanwhile is to free its blocks, which takes time.
+func (m *memory) unlock() {
+	dead := m.dead
+	m.dead = nil
+	m.mu.Unlock()
+	for _, o := range dead {
+		_ = o.f.Close() // only read
 	}
 }
 
 // usedBytes says how much is in use.
 func (m *memory) usedBytes() int64 {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	return int64(m.count) * chunkBytes
+	defer m.unlock()
+	return int64(m.count-m.inFiles) * chunkBytes
 }
 
 // aheadMax bounds the chunks that are fetched ahead of all readers.
@@ -103,10 +124,10 @@ func (d *demand) urgent() bool { return d.waiting.Load() > 0 }
 // filled.
 func (m *memory) want(ctx context.Context, k blockKey, n int, same func(blockKey) bool) (c *memChunk, fresh []*memChunk, err error) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.unlock()
 	d := newDemand()
 	for {
-		if c := m.chunks[k]; c != nil {
+		if c := m.find(k); c != nil {
 			m.hold(c)
 			return c, nil, nil
 		}
@@ -134,7 +155,7 @@ func (m *memory) want(ctx context.Context, k blockKey, n int, same func(blockKey
 // there is nothing to fetch. full says that there is no room.
 func (m *memory) wantAhead(s *stream, k blockKey, n int, same func(a, b blockKey) bool) (at int, fresh []*memChunk, full bool) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.unlock()
 	end := k.chunk + n
 	for k.chunk < end && m.chunks[k] != nil {
 		k.chunk++
@@ -154,12 +175,27 @@ func (m *memory) wantAhead(s *stream, k blockKey, n int, same func(a, b blockKey
 // take holds the chunk k if it is there.
 func (m *memory) take(k blockKey) *memChunk {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	c := m.chunks[k]
+	defer m.unlock()
+	c := m.find(k)
 	if c != nil {
 		m.hold(c)
 	}
 	return c
+}
+
+// find returns the chunk k, if it is there. One whose file went bad is not.
+func (m *memory) find(k blockKey) *memChunk {
+	c := m.chunks[k]
+	switch {
+	case c == nil || c.file == nil || !c.file.bad.Load():
+		return c
+	case c.kept != nil:
+		m.drop(c)
+	default:
+		m.taken(c)
+		m.unfile(c)
+	}
+	return nil
 }
 
 // hold counts a holder in; the chunk's reader has come.
@@ -172,7 +208,7 @@ func (m *memory) hold(c *memChunk) {
 // retain adds a holder to a chunk that the caller holds.
 func (m *memory) retain(c *memChunk) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.unlock()
 	c.holders++
 }
 
@@ -198,7 +234,7 @@ func (m *memory) unkeep(c *memChunk) {
 // release ends a hold. read says that the holder went beyond the chunk's end.
 func (m *memory) release(c *memChunk, read bool) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.unlock()
 	m.releaseLocked(c, read)
 }
 
@@ -225,7 +261,7 @@ func (m *memory) fail(c *memChunk, err error) {
 	m.mu.Lock()
 	m.taken(c)
 	m.unfile(c)
-	m.mu.Unlock()
+	m.unlock()
 	c.err = err
 	close(c.ready)
 }
@@ -308,6 +344,10 @@ func (m *memory) unfile(c *memChunk) {
 func (m *memory) free(c *memChunk) {
 	m.count--
 	c.data = nil
+	if c.file != nil {
+		m.inFiles--
+		m.letGoLocked(c.file)
+	}
 	if !c.spilled {
 		m.arena.give(c.slot)
 	}
@@ -317,7 +357,7 @@ func (m *memory) free(c *memChunk) {
 // giveSlot ends what spill began.
 func (m *memory) giveSlot(slot int) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.unlock()
 	m.arena.give(slot)
 }
 
@@ -338,7 +378,7 @@ func (m *memory) wait(ctx context.Context) error {
 		m.freed = make(chan struct{})
 	}
 	freed := m.freed
-	m.mu.Unlock()
+	m.unlock()
 	defer m.mu.Lock()
 	select {
 	case <-freed:
@@ -351,37 +391,53 @@ func (m *memory) wait(ctx context.Context) error {
 // trim gives memory back that nobody has used for idleKept.
 func (m *memory) trim() {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.unlock()
 	old := m.now().Add(-idleKept)
 	for _, l := range []*list.List{m.passed, m.unread} {
 		for e := l.Back(); e != nil && e.Value.(*memChunk).keptAt.Before(old); e = l.Back() {
 			c := e.Value.(*memChunk)
-			dropMemory(m.slots(c, 1))
+			if c.file == nil {
+				dropMemory(m.slots(c, 1))
+			}
 			m.drop(c)
 		}
 	}
 }
 
 // spans cuts [from, to) out of held chunks, counted from the start of the first, of which all but the last are whole. The
-// holds pass to the spans. What lies in neighbouring slots is one span.
+// holds pass to the spans. What lies in neighbouring slots is one span, and so is what lies in one file.
 func (m *memory) spans(held []*memChunk, from, to int64) (out []protocol.Span) {
 	for len(held) > 0 {
 		n := 1
-		for n < len(held) && held[n].slot == held[n-1].slot+1 {
+		for n < len(held) && held[n].beside(held[n-1]) {
 			n++
 		}
-		run, end := held[:n:n], min(to, int64(n-1)*chunkBytes+int64(len(held[n-1].data)))
-		read := end == int64(n-1)*chunkBytes+int64(len(held[n-1].data))
-		out = append(out, protocol.Span{Bytes: m.slots(run[0], n)[from:end:end], Len: end - from, Release: func() { m.releaseRun(run, read) }})
+		run, size := held[:n:n], int64(n-1)*chunkBytes+int64(held[n-1].size)
+		end := min(to, size)
+		s := protocol.Span{Len: end - from, Release: func() { m.releaseRun(run, end == size) }}
+		if f := run[0].file; f != nil {
+			s.File, s.Off = f, int64(run[0].key.chunk)*chunkBytes+from
+		} else {
+			s.Bytes = m.slots(run[0], n)[from:end:end]
+		}
+		out = append(out, s)
 		held, from, to = held[n:], 0, to-int64(n)*chunkBytes
 	}
 	return out
 }
 
+// beside says whether the bytes of c, the next chunk after p, lie behind p's.
+func (c *memChunk) beside(p *memChunk) bool {
+	if c.file != nil || p.file != nil {
+		return c.file == p.file
+	}
+	return c.slot == p.slot+1
+}
+
 // releaseRun ends the holds of a span; read is about its last chunk.
 func (m *memory) releaseRun(run []*memChunk, read bool) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.unlock()
 	for i, c := range run {
 		m.releaseLocked(c, read || i < len(run)-1)
 	}

@@ -117,7 +117,7 @@ type ReadRequest struct {
 }
 
 // ReadResult is a run of whole batches, the first of which holds the offset asked
-// for. Its spans are in memory and checked.
+// for. Its spans are checked, and in memory or in an object's own file (objectfile.go).
 type ReadResult struct {
 	Spans      []protocol.Span
 	NextOffset int64 // first offset after the last batch, or the request's when there is none

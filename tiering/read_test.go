@@ -103,7 +103,10 @@ func (r *readRig) read(off int64, maxBytes int, minOne bool) (ReadResult, error)
 // joined copies the bytes out and releases the spans.
 func joined(res ReadResult) (b []byte) {
 	for _, s := range res.Spans {
-		b = append(b, s.Bytes...)
+		var err error
+		if b, err = s.AppendTo(b); err != nil {
+			panic(err)
+		}
 	}
 	protocol.ReleaseSpans(res.Spans)
 	return b

@@ -157,6 +157,17 @@ func (x *SegmentIndex) position(off int64) int64 {
 	}, func(e []byte) int64 { return int64(int32(binary.BigEndian.Uint32(e[4:]))) })
 }
 
+// batchBefore returns where in the log a batch begins that ends at or before pos, as near to pos as the index knows; 0 when it
+// knows of none.
+func (x *SegmentIndex) batchBefore(pos int64) int64 {
+	position := func(i int) int64 { return int64(int32(binary.BigEndian.Uint32(x.OffsetIndex[i*8+4:]))) }
+	n := sort.Search(len(x.OffsetIndex)/8, func(i int) bool { return position(i) > pos })
+	if n < 2 {
+		return 0
+	}
+	return position(n - 2)
+}
+
 // positionOfTime returns where to start looking for the first record at or after
 // ts: no earlier batch has one. An entry says that up to its offset no timestamp
 // is above its own (TimeIndex.lookup).

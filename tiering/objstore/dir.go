@@ -341,7 +341,7 @@ func (d *Dir) Get(ctx context.Context, key string, off, length int64, _ string) 
 	if length < 0 || length > t.size-off {
 		length = t.size - off
 	}
-	src := &fileBody{ctx: ctx, f: f, r: io.NewSectionReader(f, off, length)}
+	src := &fileBody{ctx: ctx, f: &LocalFile{File: f}, r: io.NewSectionReader(f, off, length)}
 	var crc *uint32
 	if length == t.size {
 		crc = &t.crc
@@ -351,7 +351,7 @@ func (d *Dir) Get(ctx context.Context, key string, off, length int64, _ string) 
 
 type fileBody struct {
 	ctx context.Context
-	f   vfs.File
+	f   *LocalFile
 	r   *io.SectionReader
 }
 
@@ -362,7 +362,12 @@ func (b *fileBody) Read(p []byte) (int, error) {
 	return b.r.Read(p)
 }
 
-func (b *fileBody) Close() error { return b.f.Close() }
+func (b *fileBody) Close() error {
+	if b.f.kept {
+		return nil
+	}
+	return b.f.Close()
+}
 
 // Head implements Store.
 func (d *Dir) Head(ctx context.Context, key string) (ObjectInfo, error) {

@@ -20,6 +20,8 @@
 //   - Get returns exactly the bytes asked for, clipped to the object's end; a body
 //     that ends early is an error on Read (never a silent io.EOF). A range that
 //     starts at or behind the end of the object yields an empty body.
+//   - A body whose bytes are a file's on this machine tells which (LocalFileOf), through
+//     every wrapper that does not change them.
 //   - List is in byte order of the keys and never holds more than one page (one
 //     folder for dir) in memory.
 //   - Delete of an absent key is success. What could not be deleted is named.
