@@ -21,13 +21,14 @@ func TestClientBatchesAreChecked(t *testing.T) {
 		code protocol.ErrorCode
 		bad  int // records named
 	}{
-		"fine":    {func() record.Batch { return batch(t, 2, record.Options{}, now) }, 0, 0},
-		"edges":   {func() record.Batch { return batch(t, 2, record.Options{}, now-1000, now+500) }, 0, 0},
-		"old":     {func() record.Batch { return batch(t, 2, record.Options{}, now, now-1001) }, protocol.InvalidTimestamp, 1},
-		"future":  {func() record.Batch { return batch(t, 2, record.Options{}, now+501) }, protocol.InvalidTimestamp, 2},
-		"large":   {func() record.Batch { return batch(t, 20, record.Options{}, now) }, protocol.MessageTooLarge, 0},
-		"crc":     {func() record.Batch { b := batch(t, 1, record.Options{}, now); b[len(b)-1] ^= 1; return b }, protocol.CorruptMessage, 0},
-		"control": {func() record.Batch { return record.EndTxnMarker{ProducerID: 1, Commit: true}.Batch() }, protocol.InvalidRecord, 0},
+		"fine":        {func() record.Batch { return batch(t, 2, record.Options{}, now) }, 0, 0},
+		"edges":       {func() record.Batch { return batch(t, 2, record.Options{}, now-1000, now+500) }, 0, 0},
+		"old":         {func() record.Batch { return batch(t, 2, record.Options{}, now, now-1001) }, protocol.InvalidTimestamp, 1},
+		"future":      {func() record.Batch { return batch(t, 2, record.Options{}, now+501) }, protocol.InvalidTimestamp, 2},
+		"large":       {func() record.Batch { return batch(t, 20, record.Options{}, now) }, protocol.MessageTooLarge, 0},
+		"crc":         {func() record.Batch { b := batch(t, 1, record.Options{}, now); b[len(b)-1] ^= 1; return b }, protocol.CorruptMessage, 0},
+		"base offset": {func() record.Batch { return batch(t, 2, record.Options{BaseOffset: 3}, now) }, protocol.InvalidRecord, 0},
+		"control":     {func() record.Batch { return record.EndTxnMarker{ProducerID: 1, Commit: true}.Batch() }, protocol.InvalidRecord, 0},
 		"no key": {func() record.Batch {
 			bl := record.NewBuilder(record.Options{})
 			must(t, bl.Add(now, []byte("k"), nil))
@@ -67,14 +68,28 @@ func TestLogAppendTimeAndRewriting(t *testing.T) {
 	if got := readAll(t, l, 3)[0]; got.Codec() != record.None || got.MaxTimestamp() != 9 {
 		t.Fatal(got)
 	}
-	cfg.Codec = CodecProducer
-	l.SetConfig(cfg)
-	lying := batch(t, 2, record.Options{}, 5)
-	lying.SetMaxTimestamp(1 << 50)
-	_, err = l.AppendAsLeader(lying, 2, OriginClient)
-	must(t, err)
-	if got := readAll(t, l, 6)[0]; got.MaxTimestamp() != 5 || got.CheckCRC() != nil {
-		t.Fatal(got)
+	must(t, e.m.Close(t.Context(), 1))
+}
+
+// TestMaxTimestampIsTheRecords: what a client says of its largest timestamp is corrected, whether the batch is stored as it came or in another
+// codec (LogValidator.java); lookups by time and retention go by it.
+func TestMaxTimestampIsTheRecords(t *testing.T) {
+	cfg := testConfig()
+	e := newEnv(t, NewMemFS(), cfg)
+	l := e.log()
+	for _, codec := range []record.Codec{CodecProducer, record.None, record.Zstd} {
+		cfg.Codec = codec
+		l.SetConfig(cfg)
+		for _, told := range []int64{1 << 50, 0, record.NoTimestamp} {
+			at := l.End()
+			lying := batch(t, 2, record.Options{Codec: record.Gzip}, 5, 9)
+			lying.SetMaxTimestamp(told)
+			_, err := l.AppendAsLeader(lying, 2, OriginClient)
+			must(t, err)
+			if got := readAll(t, l, at)[0]; got.MaxTimestamp() != 9 || got.CheckCRC() != nil {
+				t.Errorf("codec %s: the client said %d, the log says %d", codec, told, got.MaxTimestamp())
+			}
+		}
 	}
 	must(t, e.m.Close(t.Context(), 1))
 }

@@ -75,6 +75,9 @@ func (l *Log) validate(b record.Batch, cfg *Config, origin Origin) (record.Batch
 		return nil, protocol.Errorf(protocol.MessageTooLarge, "record batch of %d bytes, max.message.bytes is %d", b.Size(), cfg.MaxMessageBytes)
 	}
 	client := origin == OriginClient
+	if client && b.BaseOffset() != 0 { // UnifiedLog.scala, analyzeAndValidateRecords
+		return nil, protocol.Errorf(protocol.InvalidRecord, "record batch has base offset %d, producers send 0", b.BaseOffset())
+	}
 	now := l.m.nowMs()
 	info, err := b.Validate(record.Limits{
 		Client:          client,
@@ -87,18 +90,15 @@ func (l *Log) validate(b record.Batch, cfg *Config, origin Origin) (record.Batch
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case cfg.Codec != CodecProducer && cfg.Codec != b.Codec() && !b.Control():
-		appendTime := record.NoTimestamp
-		if cfg.LogAppendTime {
-			appendTime = now
-		}
-		if b, err = record.Rewrite(b, cfg.Codec, cfg.CodecLevel, appendTime); err != nil {
+	if cfg.Codec != CodecProducer && cfg.Codec != b.Codec() && !b.Control() {
+		if b, err = record.Rewrite(b, cfg.Codec, cfg.CodecLevel); err != nil {
 			return nil, err
 		}
 		if b.Size() > int(cfg.MaxMessageBytes) {
 			return nil, protocol.Errorf(protocol.MessageTooLarge, "record batch of %d bytes after compression.type was applied, max.message.bytes is %d", b.Size(), cfg.MaxMessageBytes)
 		}
+	}
+	switch {
 	case cfg.LogAppendTime:
 		b.SetLogAppendTime(now)
 	case info.MaxTimestamp != b.MaxTimestamp():

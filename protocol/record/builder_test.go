@@ -133,7 +133,7 @@ func TestBatchesOfCompaction(t *testing.T) {
 		if info, err := empty.Validate(Limits{}); err != nil || info.OffsetOfMaxTimestamp != -1 || len(records(t, empty)) != 0 {
 			t.Errorf("%+v, %v", info, err)
 		}
-		if r, err := Rewrite(empty, Zstd, DefaultLevel, -1); err != nil || !bytes.Equal(r, empty) {
+		if r, err := Rewrite(empty, Zstd, DefaultLevel); err != nil || !bytes.Equal(r, empty) {
 			t.Errorf("%v, %v", r, err)
 		}
 		if _, _, ok, err := empty.FindTimestamp(0); ok || err != nil {

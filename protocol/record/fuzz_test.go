@@ -73,7 +73,7 @@ func eachBounded(b Batch) error {
 }
 
 func fuzzRewrite(t *testing.T, b Batch, to Codec) {
-	out, err := Rewrite(b, to, DefaultLevel, -1)
+	out, err := Rewrite(b, to, DefaultLevel)
 	if err != nil {
 		t.Fatal(err)
 	}

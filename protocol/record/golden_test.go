@@ -49,7 +49,7 @@ func TestBatchesOfApacheKafka(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if theirs, err := Rewrite(b, None, DefaultLevel, -1); err != nil || !bytes.Equal(ours, theirs) {
+		if theirs, err := Rewrite(b, None, DefaultLevel); err != nil || !bytes.Equal(ours, theirs) {
 			t.Errorf("%v\n ours % x\n theirs % x", err, ours, theirs)
 		}
 		opts.BaseOffset += 3

@@ -9,15 +9,15 @@ import (
 	"varve/protocol"
 )
 
-// Rewrite returns a copy of b with another codec and, unless logAppendTimeMs is
-// -1, with that time for all records. Offsets, producer fields and the records'
-// own bytes stay. Level is DefaultLevel or as the codec's level config.
+// Rewrite returns a copy of b with another codec. Offsets, times, producer
+// fields and the records' own bytes stay. Level is DefaultLevel or as the
+// codec's level config.
 //
 // The CRC of b is checked first, so that a new CRC never blesses broken bytes;
 // the records are not looked at: Validate comes first for bytes from clients.
 // Errors: CorruptMessage, InvalidRecord when b does not decompress within
 // MaxDecompressedBytes, MessageTooLarge when the result does not fit a batch.
-func Rewrite(b Batch, codec Codec, level int, logAppendTimeMs int64) (Batch, error) {
+func Rewrite(b Batch, codec Codec, level int) (Batch, error) {
 	if err := b.CheckCRC(); err != nil {
 		return nil, err
 	}
@@ -25,11 +25,7 @@ func Rewrite(b Batch, codec Codec, level int, logAppendTimeMs int64) (Batch, err
 	if err != nil {
 		return nil, err
 	}
-	if logAppendTimeMs >= 0 {
-		out.SetLogAppendTime(logAppendTimeMs)
-	} else {
-		out.setCRC()
-	}
+	out.setCRC()
 	return out, nil
 }
 

@@ -28,7 +28,7 @@ func TestRewrite(t *testing.T) {
 		before := bytes.Clone(b)
 		codec := rapid.SampledFrom(allCodecs).Draw(t, "to")
 		now := rapid.SampledFrom([]int64{-1, 0, 1234}).Draw(t, "now")
-		out, err := Rewrite(b, codec, rapid.SampledFrom([]int{DefaultLevel, 1}).Draw(t, "level to"), now)
+		out, err := Rewrite(b, codec, rapid.SampledFrom([]int{DefaultLevel, 1}).Draw(t, "level to"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,6 +36,7 @@ func TestRewrite(t *testing.T) {
 			t.Fatal("the source was touched")
 		}
 		if now >= 0 {
+			out.SetLogAppendTime(now)
 			for i := range want {
 				want[i].Timestamp = now
 			}
@@ -59,7 +60,7 @@ func TestRewriteNeverBlessesBrokenBytes(t *testing.T) {
 	for _, codec := range allCodecs {
 		b := built(t, Options{Codec: codec}, 10)
 		b[len(b)-3] ^= 1
-		if _, err := Rewrite(b, Gzip, DefaultLevel, 5); !errors.Is(err, protocol.CorruptMessage) {
+		if _, err := Rewrite(b, Gzip, DefaultLevel); !errors.Is(err, protocol.CorruptMessage) {
 			t.Errorf("%s: %v", codec, err)
 		}
 		b.setCRC()
@@ -67,7 +68,7 @@ func TestRewriteNeverBlessesBrokenBytes(t *testing.T) {
 			continue
 		}
 		cut := sealed(b, b[HeaderLen:HeaderLen+10])
-		if _, err := Rewrite(cut, None, DefaultLevel, 5); !errors.Is(err, protocol.InvalidRecord) {
+		if _, err := Rewrite(cut, None, DefaultLevel); !errors.Is(err, protocol.InvalidRecord) {
 			t.Errorf("%s cut: %v", codec, err)
 		}
 	}
