@@ -97,6 +97,10 @@ func latestKey(r *metapb.JournalRecord) []byte {
 	return nil
 }
 
+// NewestCounts reports whether only the newest record of its kind matters: an older one that still waits in the outbox is taken back,
+// alone, and its entry keeps what else it says.
+func NewestCounts(r *metapb.JournalRecord) bool { return latestKey(r) != nil }
+
 func producerIDsKey() []byte { return partKey(nsLatest, protocol.UUID{}, 0) }
 
 // recordLogStart queues a log-start move. Records of deletions carry the log start of their own time, so the journal makes sense at every

@@ -161,6 +161,39 @@ func TestJournalMeetsItsOwn(t *testing.T) {
 	}
 }
 
+// TestJournalMeetsWhatWasTakenBack: after a lost reply a newer log start takes back its own record of an entry, and no other. The object
+// that has both is no fork; one that lacks what the outbox has, or has another record beside, is.
+func TestJournalMeetsWhatWasTakenBack(t *testing.T) {
+	ctx := context.Background()
+	for name, c := range map[string]struct {
+		change func(*metapb.JournalEntry)
+		forks  bool
+	}{
+		"the log start": {func(e *metapb.JournalEntry) { e.Records = e.Records[1:] }, false},
+		"the other one": {func(e *metapb.JournalEntry) { e.Records = e.Records[:1] }, true},
+		"both":          {func(e *metapb.JournalEntry) { e.Records = nil }, true},
+		"one more":      {func(e *metapb.JournalEntry) { e.Records = append(e.Records, e.Records[0]) }, true},
+		"the time":      {func(e *metapb.JournalEntry) { e.TimeMs++ }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, meta, store, rec := newTestManager(t, nil)
+			if err := m.ClaimOwner(ctx); err != nil {
+				t.Fatal(err)
+			}
+			store.Add(objstore.Fault{Kind: objstore.FaultLostReply, Verb: objstore.VerbPut, Key: "journal"})
+			meta.outbox = testEntries(10, 3)
+			if err := m.journalAll(ctx); !objstore.IsRetryable(err) {
+				t.Fatal(err)
+			}
+			c.change(meta.outbox[1])
+			err := m.journalAll(ctx)
+			if forked := rec.Count("tier_journal_forked") != 0; forked != c.forks || (err != nil) != c.forks || (len(meta.outbox) != 0) != c.forks {
+				t.Fatalf("forked %v, %d entries are left: %v", forked, len(meta.outbox), err)
+			}
+		})
+	}
+}
+
 func TestJournalFork(t *testing.T) {
 	ctx := context.Background()
 	for name, there := range map[string]func() []byte{

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"varve/metastore"
 	"varve/metastore/metapb"
 	"varve/tiering/objstore"
 )
@@ -83,8 +84,8 @@ func fitJournal(entries []*metapb.JournalEntry) []*metapb.JournalEntry {
 
 // journalStands reads the object that already has the key: our own PUT whose reply
 // was lost, or that of the controller before us. It returns its last index once
-// every entry of the outbox up to there is in it, byte for byte; the object may
-// hold more, as log-start moves are coalesced away.
+// every entry of the outbox up to there is in it; the object may hold more, entries
+// and records, since what a newer record took back has gone from the outbox.
 func (m *Manager) journalStands(ctx context.Context, key string, outbox []*metapb.JournalEntry) (last uint64, err error) {
 	raw, err := m.getAll(ctx, key, maxJournalObjectBytes, "journal")
 	if err != nil {
@@ -104,11 +105,24 @@ func (m *Manager) journalStands(ctx context.Context, key string, outbox []*metap
 		if e.Index > last {
 			break
 		}
-		if s := byIndex[e.Index]; s == nil || !proto.Equal(s, e) {
+		if s := byIndex[e.Index]; s == nil || !saysAgain(s, e) {
 			return 0, m.forked(key, fmt.Sprintf("entry %d is not the metastore's", e.Index))
 		}
 	}
 	return last, nil
+}
+
+// saysAgain reports whether an entry of the outbox is what was stored, but for records that newer ones have taken back since.
+func saysAgain(stored, now *metapb.JournalEntry) bool {
+	left := now.Records
+	for _, r := range stored.Records {
+		if len(left) > 0 && proto.Equal(r, left[0]) {
+			left = left[1:]
+		} else if !metastore.NewestCounts(r) {
+			return false
+		}
+	}
+	return len(left) == 0 && stored.TimeMs == now.TimeMs
 }
 
 func (m *Manager) forked(key, what string) error {
