@@ -172,8 +172,11 @@ func (s *Store) pending(opts *pebble.IterOptions, limit int, segs *[]RemoteSegme
 	return it.Error()
 }
 
-// JournalPending returns the oldest entries of the outbox, at most maxEntries, with the first and last Raft index among them (0 when there
-// are none).
+// maxJournalReadBytes is where JournalPending stops: after an outage the outbox may be far larger than memory.
+const maxJournalReadBytes = 8 << 20
+
+// JournalPending returns the oldest entries of the outbox, at most maxEntries and about 8 MiB of them, with the first and last Raft index
+// among them (0 when there are none).
 func (s *Store) JournalPending(maxEntries int) (entries []*metapb.JournalEntry, first, last uint64, err error) {
 	h, err := s.fsm.acquire()
 	if err != nil {
@@ -185,7 +188,9 @@ func (s *Store) JournalPending(maxEntries int) (entries []*metapb.JournalEntry, 
 		return nil, 0, 0, err
 	}
 	defer it.Close()
-	for ok := it.First(); ok && len(entries) < maxEntries; ok = it.Next() {
+	size := 0
+	for ok := it.First(); ok && len(entries) < maxEntries && size < maxJournalReadBytes; ok = it.Next() {
+		size += len(it.Value())
 		e := &metapb.JournalEntry{}
 		if err := proto.Unmarshal(it.Value(), e); err != nil {
 			return nil, 0, 0, &protocol.CorruptionError{Where: "metastore journal entry", What: err.Error()}

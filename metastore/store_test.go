@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
+	"google.golang.org/protobuf/proto"
 
 	"varve/metastore/metapb"
 	"varve/protocol"
@@ -339,6 +340,41 @@ func TestJournalSwitchAtStart(t *testing.T) {
 	}
 	if entries, _, _, _ := s.JournalPending(10); len(entries) != 0 || s.JournaledThrough() != last {
 		t.Fatalf("%d entries after clearing, through %d", len(entries), s.JournaledThrough())
+	}
+}
+
+// TestJournalPendingIsBounded: entries are read in portions, whatever they hold, and none is passed over.
+func TestJournalPendingIsBounded(t *testing.T) {
+	s := openTest(t, Options{Dir: t.TempDir(), NodeID: 1})
+	const topics, valueBytes = 12, 1 << 20
+	for i := range topics {
+		c := createTopicCmd(fmt.Sprint("t", i), 1)
+		c.GetCreateTopic().Configs = map[string]string{"k": strings.Repeat("v", valueBytes)}
+		propose(t, s, c)
+	}
+	seen, portions := 0, 0
+	for {
+		entries, _, last, err := s.JournalPending(1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(entries) == 0 {
+			break
+		}
+		bytes := 0
+		for _, e := range entries {
+			bytes += proto.Size(e)
+		}
+		if bytes > maxJournalReadBytes+2*valueBytes {
+			t.Fatalf("%d bytes at once", bytes)
+		}
+		seen, portions = seen+len(entries), portions+1
+		if err := s.JournalClear(testContext(t), last); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if seen < topics || portions != 2 {
+		t.Fatalf("%d entries in %d portions", seen, portions)
 	}
 }
 
