@@ -335,20 +335,3 @@ func (m *Manager) deleteWithin() time.Duration {
 	}
 	return m.deleteLimit
 }
-
-// checkClaims makes sure that the folders of other clusters that rows name are still this one's.
-func (m *Manager) checkClaims(ctx context.Context, rows []metastore.RemoteSegment) error {
-	img := m.o.Meta.Image()
-	checked := map[string]bool{}
-	for _, r := range rows {
-		cluster := clusterIn(r.Location)
-		if cluster == "" || checked[cluster] {
-			continue
-		}
-		if err := m.checkClaim(ctx, cluster, img.ClaimEpoch(cluster)); err != nil {
-			return err
-		}
-		checked[cluster] = true
-	}
-	return nil
-}

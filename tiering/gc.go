@@ -1,6 +1,7 @@
 package tiering
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,9 +24,6 @@ func (m *Manager) collect(ctx context.Context) error {
 	if !m.o.Meta.IsController() {
 		return nil
 	}
-	if err := m.readClock(); err != nil {
-		return err
-	}
 	if err := m.mayDelete(); err != nil {
 		return err
 	}
@@ -37,7 +35,11 @@ func (m *Manager) collect(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		due, late := m.due(ctx, rows, others)
+		now := m.o.Now()
+		if err := m.readClock(); err != nil { // after what is compared with: a jump in between shows
+			return err
+		}
+		due, late := m.due(ctx, rows, now.UnixMilli(), others)
 		if late != nil {
 			left = late
 		}
@@ -94,8 +96,8 @@ func (m *Manager) isHere(ctx context.Context, r metastore.RemoteSegment, page in
 // due picks the rows whose objects may go now. The error names a row that cannot
 // go: it was written to another store than the one configured now and nothing of
 // that is in this one, so that deleting it here would only forget it there.
-func (m *Manager) due(ctx context.Context, rows []metastore.RemoteSegment, others elsewhere) (due []metastore.RemoteSegment, err error) {
-	now, journaled := m.o.Now().UnixMilli(), m.o.Meta.JournaledThrough()
+func (m *Manager) due(ctx context.Context, rows []metastore.RemoteSegment, now int64, others elsewhere) (due []metastore.RemoteSegment, err error) {
+	journaled := m.o.Meta.JournaledThrough()
 	held := slices.ContainsFunc(rows, inOtherFolder) && m.o.Meta.Image().AnyHeld()
 	for _, r := range rows {
 		if r.State != metastore.SegDeleteStarted || r.DeleteIndex > journaled || held && inOtherFolder(r) {
@@ -125,8 +127,9 @@ func (m *Manager) deleteBatch(ctx context.Context, rows []metastore.RemoteSegmen
 	if err := m.checkOwner(ctx); err != nil {
 		return err
 	}
-	if err := m.checkClaims(ctx, rows); err != nil {
-		return err
+	rows, lost := m.underClaim(ctx, rows)
+	if len(rows) == 0 {
+		return lost
 	}
 	if err := m.fail(fpGCDelete); err != nil {
 		return err
@@ -163,7 +166,27 @@ func (m *Manager) deleteBatch(ctx context.Context, rows []metastore.RemoteSegmen
 	if err := m.fail(fpGCDone); err != nil {
 		return err
 	}
-	return firstKeyError(left)
+	return cmp.Or(firstKeyError(left), lost)
+}
+
+// underClaim picks the rows whose objects lie in folders that are this cluster's. What lies in one that was taken over and is no longer,
+// or cannot be known to be, waits and holds nothing else up: the error, an objstore.KeyError, is about such a row.
+func (m *Manager) underClaim(ctx context.Context, rows []metastore.RemoteSegment) (ours []metastore.RemoteSegment, lost error) {
+	checked := map[string]error{"": nil}
+	for _, r := range rows {
+		cluster := clusterIn(r.Location)
+		err, known := checked[cluster]
+		if !known {
+			err = m.checkClaim(ctx, cluster, m.o.Meta.Image().ClaimEpoch(cluster))
+			checked[cluster] = err
+		}
+		if err != nil {
+			lost = objstore.KeyError{Key: m.rowKey(r), Err: err}
+			continue
+		}
+		ours = append(ours, r)
+	}
+	return ours, lost
 }
 
 func firstKeyError(left []objstore.KeyError) error {

@@ -98,6 +98,115 @@ func TestDeleteInOtherStoreIsBounded(t *testing.T) {
 	}
 }
 
+// TestLostFolderHoldsNothingElseUp: garbage in a folder that was taken over, and whose owner object has gone or cannot be read, waits;
+// that in the cluster's own folder goes.
+func TestLostFolderHoldsNothingElseUp(t *testing.T) {
+	for name, breaks := range map[string]func(*world, string){
+		"gone": func(w *world, key string) { w.remove(key) },
+		"forbidden": func(w *world, key string) {
+			w.store.Add(objstore.Fault{Err: objstore.ErrForbidden, Verb: objstore.VerbGet, Key: key, Times: -1})
+		},
+		"another's": func(w *world, key string) { w.put(key, []byte(`{"version":1,"cluster_id":"third","epoch":9}`)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, keepAll(), func(o *Options) { o.DeleteDelayMs = 0 })
+			w.start()
+			defer w.stop()
+			if err := w.m.ClaimOwner(w.ctx); err != nil {
+				t.Fatal(err)
+			}
+			other := ownerKey("p", "old")
+			w.put(other, []byte(`{"version":1,"cluster_id":"cluster","epoch":0}`))
+			w.finished(0, 3, locationOf("mem:", "p", "old"))
+			w.finished(3, 3, w.m.location)
+			rows := w.rows()
+			for _, r := range rows {
+				w.put(w.m.rowKey(r), []byte("x"))
+			}
+			breaks(w, other)
+			w.deleteTopic()
+			for range 3 {
+				w.clock.advance(2 * time.Minute)
+				if err := w.m.journalAll(w.ctx); err != nil {
+					t.Fatal(err)
+				}
+				if err := w.m.collect(w.ctx); w.pendingRows() < 6 && err == nil {
+					t.Error("nothing is said of what waits")
+				}
+			}
+			if w.pendingRows() != 3 || w.objects() != 3 {
+				t.Fatalf("%d rows and %d objects are left, 3 of them have to wait", w.pendingRows(), w.objects())
+			}
+			w.store.Clear()
+			w.put(other, []byte(`{"version":1,"cluster_id":"cluster","epoch":0}`))
+			w.collected(3)
+			if n := w.objects(); n != 0 {
+				t.Fatalf("%d objects are left", n)
+			}
+		})
+	}
+}
+
+// jumpingMeta moves the wall clock, and no other, while rows are read.
+type jumpingMeta struct {
+	Meta
+	jump func()
+}
+
+func (m *jumpingMeta) PendingSegments(after metastore.Cursor, limit int) ([]metastore.RemoteSegment, metastore.Cursor, error) {
+	m.jump()
+	return m.Meta.PendingSegments(after, limit)
+}
+
+func (m *jumpingMeta) SegmentsFrom(id protocol.UUID, p int32, off int64, fn func(metastore.RemoteSegment) bool) error {
+	m.jump()
+	return m.Meta.SegmentsFrom(id, p, off, fn)
+}
+
+// TestClockJumpsInARound: a wall clock that runs away after a round has begun deletes nothing either, no object and no record.
+func TestClockJumpsInARound(t *testing.T) {
+	cfg := keepAll()
+	cfg.RetentionMs = 3_600_000
+	w := newWorld(t, cfg, func(o *Options) { o.DeleteDelayMs = 3_600_000 })
+	jumps := 0
+	meta := &jumpingMeta{Meta: w.opts.Meta, jump: func() {}}
+	w.opts.Meta = meta
+	w.start()
+	defer w.stop()
+	w.append(40, 0)
+	if err := w.round(); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.meta.AdvanceLogStart(w.ctx, w.part.id, 0, 0, 40); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.round(); err != nil || w.pendingRows() == 0 {
+		t.Fatalf("%d rows wait for their deletion: %v", w.pendingRows(), err)
+	}
+	meta.jump = func() {
+		w.clock.mu.Lock()
+		defer w.clock.mu.Unlock()
+		w.clock.now = w.clock.now.Add(48 * time.Hour)
+		jumps++
+	}
+	if err := w.m.collect(w.ctx); err == nil || jumps != 1 || w.store.Calls(objstore.VerbDelete) != 0 {
+		t.Fatalf("%d deletes after %d jumps: %v", w.store.Calls(objstore.VerbDelete), jumps, err)
+	}
+	meta.jump = func() {}
+	w.clock.mu.Lock()
+	w.clock.now = w.clock.now.Add(-48 * time.Hour)
+	w.clock.mu.Unlock()
+	if err := w.m.readClock(); err != nil {
+		t.Fatal(err)
+	}
+	w.clock.mu.Lock()
+	w.clock.now = w.clock.now.Add(48 * time.Hour) // after another partition's turn
+	w.clock.mu.Unlock()
+	if err := w.m.retainPart(w.ctx, w.pt()); err != nil || w.state().LogStart != 40 {
+		t.Fatalf("log start moved to %d: %v", w.state().LogStart, err)
+	}
+}
+
 // TestDeletedTopicWithManyRows: all rows of a deleted topic go, finished, started and such as await deletion, over many batches.
 func TestDeletedTopicWithManyRows(t *testing.T) {
 	w := newWorld(t, keepAll(), func(o *Options) { o.DeleteDelayMs = 0 })

@@ -14,8 +14,11 @@ import (
 // is left the partition is no longer looked after.
 func (m *Manager) leave(ctx context.Context, pt *part) error {
 	epoch, log := pt.LeaderEpoch(), pt.Log()
+	m.freeMu.Lock() // what was freed before is seen, and nothing is freed after
 	start := max(log.LogStart(), log.LocalStart())
-	if !pt.TierConfig().Left {
+	left := pt.TierConfig().Left
+	m.freeMu.Unlock()
+	if !left {
 		return nil // it came back: the local start may have moved with what went up since
 	}
 	st, err := m.o.Meta.Tier(pt.key.topic, pt.key.partition)

@@ -266,6 +266,37 @@ func TestOffWhileUploading(t *testing.T) {
 	w.hasLeft(settled)
 }
 
+// TestOffWhileFreeing: local segments that are about to be freed when the topic leaves stay: the tier's copies go.
+func TestOffWhileFreeing(t *testing.T) {
+	w := newWorld(t, localConfig(), nil)
+	off := false
+	w.opts.Failpoint = func(name string) error {
+		if name == fpLocalFree && !off {
+			off = true
+			w.setTiered(false)
+			return w.m.retainPart(w.ctx, w.pt())
+		}
+		return nil
+	}
+	w.start()
+	defer w.stop()
+	w.append(60, 0)
+	for range 3 {
+		if _, err := w.m.uploadSome(w.ctx, &task{part: w.pt(), cancel: func() {}}); err != nil || off {
+			break
+		}
+	}
+	if !off {
+		t.Fatal("nothing was freed: the test shows nothing")
+	}
+	settled := w.end()
+	if st := w.state(); settled < st.Settled {
+		settled = st.Settled
+	}
+	w.leave(nil)
+	w.hasLeft(settled)
+}
+
 // TestLeaveManySegments: more than one command may take, below log start and above it.
 func TestLeaveManySegments(t *testing.T) {
 	w := newWorld(t, keepAll(), nil)

@@ -31,6 +31,7 @@ type Manager struct {
 	retain chan struct{} // retention has something to do at once
 
 	snapMu sync.Mutex // one snapshot at a time
+	freeMu sync.Mutex // held while local segments go, and while leave looks where the local log begins
 	job    restoreJob
 
 	mu          sync.Mutex

@@ -37,7 +37,6 @@ func (m *Manager) retainLoop(ctx context.Context) {
 // local segments. It only talks to the local log and the metastore; when the
 // latter does not answer, the rest waits for the next round.
 func (m *Manager) retainAll(ctx context.Context) {
-	m.readClock()
 	m.mu.Lock()
 	parts := make([]*part, 0, len(m.parts))
 	for _, pt := range m.parts {
@@ -79,26 +78,26 @@ func (m *Manager) retainPart(ctx context.Context, pt *part) error {
 	return m.retainLocal(pt)
 }
 
-// limits is a partition's config without limits of age while the clock is not to be believed. Those of size go on.
-// A restored topic has no limits until it is released.
-func (m *Manager) limits(pt *part) TierConfig {
-	cfg := pt.TierConfig()
+// limits is a partition's config without limits of age while the clock is not to be believed, and the time to hold them against. Those
+// of size go on. A restored topic has no limits until it is released. A round may take long, so that each partition asks anew; the
+// time is read first, so that it is from before a jump, or the jump shows.
+func (m *Manager) limits(pt *part) (cfg TierConfig, now time.Time) {
+	cfg, now = pt.TierConfig(), m.o.Now()
 	if m.held(pt) {
 		cfg.RetentionMs, cfg.RetentionBytes = -1, -1
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.clockErr != nil {
+	if m.readClock() != nil {
 		cfg.RetentionMs, cfg.LocalRetentionMs = -1, -1
 	}
-	return cfg
+	return cfg, now
 }
 
 // seal rolls the active segment so that the tier does not lag by more than
 // varve.tier.upload.max.lag.ms, the time between two rounds included, and when
 // all of it is past local retention, so that it can be freed.
 func (m *Manager) seal(pt *part) error {
-	cfg, log, now := m.limits(pt), pt.Log(), m.o.Now()
+	log := pt.Log()
+	cfg, now := m.limits(pt)
 	segs := log.Segments()
 	if len(segs) == 0 {
 		return nil
@@ -160,14 +159,14 @@ func (m *Manager) retainLocal(pt *part) error {
 	if err != nil {
 		return err
 	}
-	cfg := m.limits(pt)
+	cfg, now := m.limits(pt)
 	if cfg.CopyDisable {
 		pt.Log().Settled(-1)
 	} else {
 		pt.Log().Settled(max(st.End, st.LogStart))
 	}
 	ms, bytes := localLimits(cfg)
-	cut := localCut(pt.Log().Segments(), st, ms, bytes, m.o.Now().UnixMilli())
+	cut := localCut(pt.Log().Segments(), st, ms, bytes, now.UnixMilli())
 	switch {
 	case cut > 0:
 		_, err = m.free(pt, cut, false)
@@ -182,12 +181,22 @@ func (m *Manager) free(pt *part, cut int64, early bool) (bytes int64, err error)
 	if err := m.fail(fpLocalFree); err != nil {
 		return 0, err
 	}
-	bytes, err = pt.Log().FreeBelow(cut)
-	if err != nil {
+	bytes, err = m.freeBelow(pt, cut)
+	if bytes == 0 || err != nil {
 		return bytes, err
 	}
 	m.o.Events.Emit(LocalFreed{Topic: pt.name, Partition: pt.key.partition, Below: cut, Bytes: bytes, Early: early})
 	return bytes, m.fail(fpLocalDone)
+}
+
+// freeBelow frees nothing of a topic that leaves the tier: what is local is the only copy from then on.
+func (m *Manager) freeBelow(pt *part, cut int64) (bytes int64, err error) {
+	m.freeMu.Lock()
+	defer m.freeMu.Unlock()
+	if pt.TierConfig().Left {
+		return 0, nil
+	}
+	return pt.Log().FreeBelow(cut)
 }
 
 // freeEarly frees what is in the tier ahead of local retention while the disk is short, a segment of each partition in turn,
@@ -262,7 +271,8 @@ func (m *Manager) retainTotal(ctx context.Context, pt *part) error {
 		pt.LogStartMoved(st.LogStart) // it stopped between the two
 	}
 	segs := pt.Log().Segments()
-	plan := newRetentionPlan(st, segs, m.limits(pt), m.o.Now().UnixMilli())
+	cfg, now := m.limits(pt)
+	plan := newRetentionPlan(st, segs, cfg, now.UnixMilli())
 	err = m.o.Meta.SegmentsFrom(pt.key.topic, pt.key.partition, 0, plan.remote)
 	if err != nil {
 		return err
