@@ -252,6 +252,32 @@ func TestCopyDisable(t *testing.T) {
 	}
 }
 
+// TestCopyDisableLeavesNothing: what a leader before had STARTED goes although no upload follows.
+func TestCopyDisableLeavesNothing(t *testing.T) {
+	w := newWorld(t, keepAll(), func(o *Options) {
+		o.Failpoint = func(name string) error {
+			if name == fpUploadFinish {
+				return errors.New("crash")
+			}
+			return nil
+		}
+	})
+	w.start()
+	w.append(40, 0)
+	if err := w.round(); !crashed(err) || w.objects() != 1 {
+		t.Fatalf("%d objects: %v", w.objects(), err)
+	}
+	w.stop()
+	w.opts.Failpoint, w.part.cfg.CopyDisable = nil, true
+	w.newEpoch()
+	w.start()
+	defer w.stop()
+	w.settle()
+	if n := w.objects(); n != 0 || w.end() != 0 {
+		t.Fatalf("%d objects are left, the tier ends at %d", n, w.end())
+	}
+}
+
 func TestAgeSealing(t *testing.T) {
 	cfg := keepAll()
 	cfg.UploadMaxLagMs = 600_000

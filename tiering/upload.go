@@ -32,11 +32,11 @@ func (m *Manager) uploadSome(ctx context.Context, t *task) (more bool, err error
 			return false, err
 		}
 	}
-	if pt.TierConfig().CopyDisable {
-		return false, nil
-	}
 	if err := m.retire(ctx, pt); err != nil {
 		return false, m.uploadFailed(pt, protocol.UUID{}, err)
+	}
+	if pt.TierConfig().CopyDisable {
+		return false, nil
 	}
 	l := &line{m: m, t: t, pt: pt, left: maxUploadsInTask}
 	defer l.stop()
