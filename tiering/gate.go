@@ -12,7 +12,8 @@ import (
 // storeGate closes when the store takes no uploads, so that an outage does not leave
 // an abandoned attempt for each try of each partition: the row of one that failed stays
 // as a tombstone. While it is closed one task at a time tries, first with a conditional
-// put that stores nothing. Guarded by Manager.mu.
+// put that stores nothing. Where nothing waits to be uploaded that put alone opens it,
+// though only by a crack: the next segment that fails closes it. Guarded by Manager.mu.
 type storeGate struct {
 	fails  int // PUTs of segments in a row that the store did not take
 	err    error
@@ -89,6 +90,43 @@ func (m *Manager) trialEndedLocked(err error) {
 		m.gate.trials++
 	}
 	m.gate.next = m.o.Now().Add(wait)
+}
+
+// probeStore opens the gate again when nothing waits that would find out: merges only
+// come through an open one, and whoever watches the status wants to know.
+func (m *Manager) probeStore(ctx context.Context) {
+	if !m.startProbe() {
+		return
+	}
+	err := m.tryStore(ctx)
+	m.mu.Lock()
+	m.trialEndedLocked(err) // while it is closed: should it close again, the next trial waits longer
+	if err == nil {
+		m.gate.fails = gateFails - 1
+	}
+	opened := !m.gate.closed()
+	m.mu.Unlock()
+	if opened {
+		m.o.Events.Emit(StoreJudged{})
+		m.wakeUp()
+	}
+}
+
+// startProbe says whether the gate is closed, a trial is due, and no task will be it.
+func (m *Manager) startProbe() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	open, trial := m.gate.open(m.o.Now())
+	if !open || !trial || m.ownerEpoch == 0 || len(m.queue) > 0 {
+		return false
+	}
+	for _, pt := range m.parts {
+		if pt.task != nil || pt.waits.Segments > 0 {
+			return false
+		}
+	}
+	m.gate.trying = true
+	return true
 }
 
 // errStoreRefuses ends the task of a trial that got no further than tryStore.

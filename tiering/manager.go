@@ -268,6 +268,7 @@ func (m *Manager) tick(ctx context.Context) error {
 	m.watch()
 	m.mem.trim()
 	m.lookForWork()
+	m.probeStore(ctx)
 	m.mu.Lock()
 	claimed := m.ownerEpoch != 0
 	m.mu.Unlock()
