@@ -10,6 +10,8 @@
 //
 //   - Only an in-sync replica is elected, or with an empty ISR an eligible one (ELR, KIP-966). Anything else is an unclean election: asked for by
 //     ElectLeaders, or by the topic's unclean.leader.election.enable.
+//   - Eligible is who left the ISR while it was below min.insync.replicas, by the configs of now: beside an ISR that takes records alone nobody is.
+//     A change of a topic's configs is followed at once; so unclean.leader.election.enable brings a topic without a leader back.
 //   - A broker that registers without the epoch of its last registration (an unclean stop) or without the directory that holds a replica leaves
 //     ISR and ELR before it is unfenced, unless the two hold no other and the directory is unchanged. An erased replica is never
 //     cleanly electable; but the only replica of a tiered partition stays electable, because it restarts at the tier's end.

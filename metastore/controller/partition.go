@@ -65,6 +65,9 @@ func (e *edit) build() (c *metapb.PartitionChange, wasUnclean bool) {
 		next.ISR, next.ELR = []int32{next.Leader}, nil
 	case next.Leader >= 0 && slices.Contains(next.ELR, next.Leader):
 		next.ISR, next.ELR = []int32{next.Leader}, without(next.ELR, next.Leader)
+		if len(next.ISR) >= e.minISR() {
+			next.ELR = nil
+		}
 	}
 	if next.Leader != e.p.Leader {
 		next.LeaderEpoch++
@@ -78,20 +81,23 @@ func (e *edit) build() (c *metapb.PartitionChange, wasUnclean bool) {
 	}, wasUnclean
 }
 
-// eligible is the new ELR: who was in sync or eligible, while the ISR is below min.insync.replicas (KIP-966).
+// eligible is the new ELR: who was in sync or eligible, while the ISR is below min.insync.replicas (KIP-966). Beside an ISR that was not below it
+// nobody was eligible, whatever stands there from a time of other configs: it took records without them.
 func (e *edit) eligible() []int32 {
-	if len(e.isr) >= max(e.policy.MinISR, 1) {
+	if len(e.isr) >= e.minISR() {
 		return nil
 	}
 	var out []int32
 	for _, id := range e.p.Replicas {
-		was := slices.Contains(e.p.ISR, id) || slices.Contains(e.p.ELR, id)
+		was := slices.Contains(e.p.ISR, id) || len(e.p.ISR) < e.minISR() && slices.Contains(e.p.ELR, id)
 		if was && !slices.Contains(e.isr, id) && !slices.Contains(e.lost, id) {
 			out = append(out, id)
 		}
 	}
 	return out
 }
+
+func (e *edit) minISR() int { return max(e.policy.MinISR, 1) }
 
 func (e *edit) elect(next *metastore.Partition) (leader int32, wasUnclean bool) {
 	valid := func(id int32) bool {

@@ -124,9 +124,9 @@ func stepAlterConfigs(img *metastore.Image, c ConfigChange, o *Options) (p plan,
 	if !exists {
 		t = &metastore.Topic{}
 	}
-	changes, err := configChanges(t.Configs, func(old map[string]string) (map[string]string, error) {
-		next, err := c.Edit(old)
-		if err == nil && o.ValidateTopicConfig != nil {
+	var next map[string]string
+	changes, err := configChanges(t.Configs, func(old map[string]string) (_ map[string]string, err error) {
+		if next, err = c.Edit(old); err == nil && o.ValidateTopicConfig != nil {
 			err = o.ValidateTopicConfig(next)
 		}
 		return next, err
@@ -141,8 +141,22 @@ func stepAlterConfigs(img *metastore.Image, c ConfigChange, o *Options) (p plan,
 		p.cmds = []*metapb.Command{{Body: &metapb.Command_AlterTopicConfigs{AlterTopicConfigs: &metapb.AlterTopicConfigs{
 			TopicId: t.ID[:], ExpectVersion: t.ConfigVersion, Changes: changes,
 		}}}}
+		p.follow(img, t, o.TopicPolicy(next))
 	}
 	return p, nil
+}
+
+// follow brings a topic's partitions to its new policy: leaders are elected where it permits what the old one did not, and who was eligible by the
+// old one alone is no longer, for good, whatever min.insync.replicas becomes later (createClearElrRecordsAsNeeded of
+// ConfigurationControlManager.java).
+func (p *plan) follow(img *metastore.Image, t *metastore.Topic, policy TopicPolicy) {
+	var changes []*metapb.PartitionChange
+	for _, part := range t.Partitions {
+		if part.Leader < 0 || len(part.ELR) > 0 {
+			changes = p.add(t, newEdit(t, part, policy, unfenced(img, -1, -1)), changes)
+		}
+	}
+	p.change(p.chunk(changes))
 }
 
 // configChanges is what leads from the old values to the edited ones.

@@ -284,3 +284,16 @@ func editOf(set map[string]string, remove []string) func(map[string]string) (map
 func nonEmpty(s string) []string {
 	return slices.DeleteFunc(strings.Split(s, ","), func(x string) bool { return x == "" })
 }
+
+// TestEligibleOnlyBelowMinISR: where a change of configs was not followed, by a crash or because it was that of all brokers, an in-sync set that
+// was large enough leaves nobody else eligible.
+func TestEligibleOnlyBelowMinISR(t *testing.T) {
+	part := &metastore.Partition{Replicas: []int32{1, 2, 3}, Dirs: make([]protocol.UUID, 3), ISR: []int32{1}, ELR: []int32{2, 3}, Leader: 1}
+	for minISR, want := range map[int]int32{1: -1, 2: 2} {
+		e := newEdit(&metastore.Topic{}, part, TopicPolicy{MinISR: minISR}, func(id int32) bool { return id != 1 })
+		e.leave(1)
+		if c, _ := e.build(); c.GetState().GetLeader() != want || !slices.Contains(c.GetState().GetElr(), 1) {
+			t.Errorf("min.insync.replicas %d: %v, want leader %d", minISR, c.GetState(), want)
+		}
+	}
+}
