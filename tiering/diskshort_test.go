@@ -91,6 +91,24 @@ func TestLogKnowsWhatSettled(t *testing.T) {
 	waits(false)
 }
 
+// TestLogOfNobodyKnowsNothing: what still works for a partition when it is let go tells its log nothing after that. A follower's log, or
+// that of a topic which left the tier, would take nothing on a tight disk, for as long as it stays so.
+func TestLogOfNobodyKnowsNothing(t *testing.T) {
+	w := newWorld(t, keepAll(), nil)
+	w.start()
+	defer w.stop()
+	w.append(40, 0)
+	if err := w.m.retainLocal(w.pt()); err != nil || !w.part.log.WaitsForTier() {
+		t.Fatalf("waits: %v, %v: the test shows nothing", w.part.log.WaitsForTier(), err)
+	}
+	pt := w.pt()
+	w.m.Unlead(w.part.id, 0)
+	w.part.log.Settled(-1)
+	if err := w.m.retainPart(w.ctx, pt); err != nil || w.part.log.WaitsForTier() {
+		t.Fatalf("it waits for a tier that it does not go to: %v", err)
+	}
+}
+
 // TestRetainSoon: a short disk does not wait for the next round.
 func TestRetainSoon(t *testing.T) {
 	w := newWorld(t, keepAll(), func(o *Options) { o.TaskIntervalMs = 3_600_000 })

@@ -160,11 +160,11 @@ func (m *Manager) retainLocal(pt *part) error {
 		return err
 	}
 	cfg, now := m.limits(pt)
+	settled := max(st.End, st.LogStart)
 	if cfg.CopyDisable {
-		pt.Log().Settled(-1)
-	} else {
-		pt.Log().Settled(max(st.End, st.LogStart))
+		settled = -1
 	}
+	m.tellSettled(pt, settled)
 	ms, bytes := localLimits(cfg)
 	cut := localCut(pt.Log().Segments(), st, ms, bytes, now.UnixMilli())
 	switch {
@@ -174,6 +174,17 @@ func (m *Manager) retainLocal(pt *part) error {
 		_, err = m.freeOldest(pt) // what was uploaded just now makes room at once
 	}
 	return err
+}
+
+// tellSettled tells the log up to where it is in the tier, unless the partition was let go meanwhile: its log then knows that it goes
+// nowhere, and nobody would tell it again.
+func (m *Manager) tellSettled(pt *part, settled int64) {
+	log := pt.Log()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.parts[pt.key] == pt {
+		log.Settled(settled)
+	}
 }
 
 // free removes local segments below cut. early: local retention would keep them.
