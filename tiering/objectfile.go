@@ -17,8 +17,8 @@ const maxObjectFiles = 256 // descriptors
 // found right stay in it: they are sent out of the page cache by sendfile, like segments of the local log, and take no memory of
 // ours. It is closed when the last of them is let go; an object that is deleted meanwhile stays readable until then.
 //
-// What the page cache has dropped since it was checked is checked again: whoever sends (netio) asks first what is there, and has
-// the rest read by ReadAt.
+// What the page cache has dropped since it was checked is checked again: whoever sends (netio) asks first, at the middle and the end
+// of each MiB, whether it is there, and has the rest read by ReadAt.
 type objectFile struct {
 	f     *objstore.LocalFile
 	x     *SegmentIndex
@@ -95,7 +95,8 @@ func (m *Manager) adopt(body io.Reader, r *run, key string) (o *objectFile, loca
 		return nil, true
 	}
 	f.Keep()
-	o = &objectFile{f: f, x: r.x, id: r.row.ID, key: key, alarm: func(err error) { m.alarm(r.row, err) }, refs: 1}
+	row := r.row
+	o = &objectFile{f: f, x: r.x, id: row.ID, key: key, alarm: func(err error) { m.alarm(row, err) }, refs: 1}
 	m.mem.files[r.row.ID] = o
 	m.mem.openFiles++
 	return o, true

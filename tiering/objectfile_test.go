@@ -365,3 +365,30 @@ func TestReadEndsWhereAWalkDoes(t *testing.T) {
 		}
 	}
 }
+
+// TestReadFolderByOthers: what reads records itself, and not for sending, gets them out of files too: lookups by time, and a batch
+// that is larger than a read may be.
+func TestReadFolderByOthers(t *testing.T) {
+	ctx := context.Background()
+	d := newDirRig(t, vfs.Default, 2, 40, 5_000, nil)
+	d.add(t, d.meta.state.End, 2, 3<<20, nil)
+	for range 2 {
+		for off := int64(0); off < d.meta.state.End; off += 7 {
+			at, ok, err := d.OffsetForTimestamp(ctx, readTopic, 0, testTime(off))
+			if err != nil || !ok || at.Offset != off {
+				t.Fatalf("offset %d: %+v %v %v", off, at, ok, err)
+			}
+		}
+		d.meta.state.LogStart = 130 // in a batch
+		if at, ok, err := d.MaxTimestamp(ctx, readTopic, 0); err != nil || !ok || at.Offset != d.meta.state.End-1 {
+			t.Fatalf("max: %+v %v", at, err)
+		}
+		d.meta.state.LogStart = 0
+		if !bytes.Equal(d.readAll(t, 0, 1000), d.log) {
+			t.Fatal("bytes differ")
+		}
+	}
+	if d.forget(); d.mem.count != 0 || d.mem.openFiles != 0 {
+		t.Errorf("%d chunks and %d files stay", d.mem.count, d.mem.openFiles)
+	}
+}
