@@ -3,6 +3,7 @@ package tiering
 import (
 	"context"
 	"errors"
+	"io"
 	"testing"
 	"time"
 
@@ -89,5 +90,60 @@ func TestFreedMergeLeavesNoRow(t *testing.T) {
 	}
 	if w.pt().merge.id != (protocol.UUID{}) {
 		t.Error("the merge's id is kept")
+	}
+}
+
+// givingUp gives a merge up when it reads the last of so many sources.
+type givingUp struct {
+	objstore.Store
+	sources int
+	giveUp  func()
+}
+
+func (s *givingUp) Get(ctx context.Context, key string, off, length int64, cause string) (io.ReadCloser, error) {
+	if cause == objstore.CauseMerge {
+		if s.sources--; s.sources == 0 {
+			s.giveUp()
+		}
+	}
+	return s.Store.Get(context.WithoutCancel(ctx), key, off, length, cause)
+}
+
+// TestMergeFreedWhileReading: a merge that was given up while a store held it STARTs nothing when it goes on, and leaves no id
+// behind that would be taken for one under way.
+func TestMergeFreedWhileReading(t *testing.T) {
+	w := newMergeWorld(t, 40_000, nil)
+	w.start()
+	w.trickle(20)
+	w.stop()
+	ctx, cancel := context.WithCancel(w.ctx)
+	defer cancel()
+	var merge *task
+	slow := &givingUp{Store: w.store, giveUp: func() {
+		w.m.mu.Lock()
+		defer w.m.mu.Unlock()
+		cancel()
+		w.m.freeLocked(merge)
+	}}
+	w.opts.Store = slow
+	w.start()
+	defer w.stop()
+	merge = &task{part: w.pt(), cancel: cancel, merge: true}
+	w.m.mu.Lock()
+	w.m.merging, merge.part.merge.task = merge, merge
+	w.m.tasks[merge] = struct{}{}
+	w.m.mu.Unlock()
+	f, err := w.m.findMerge(w.pt(), w.m.mergePolicy(w.part.cfg), 0)
+	if slow.sources = len(f.old); err != nil || slow.sources < 8 {
+		t.Fatalf("%d sources: %v", slow.sources, err)
+	}
+	did, err := w.m.mergeOne(ctx, merge.part)
+	w.m.finish(merge, did, err)
+	rows, perr := w.meta.PendingOf(w.part.id, 0)
+	if !merge.freed || !errors.Is(err, context.Canceled) || perr != nil || len(rows) != 0 {
+		t.Fatalf("freed %v: %v; %+v, %v", merge.freed, err, rows, perr)
+	}
+	if id := w.pt().merge.id; id != (protocol.UUID{}) {
+		t.Errorf("the id of a merge that was given up is kept: %s", id)
 	}
 }
