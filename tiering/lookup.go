@@ -105,13 +105,13 @@ func (c *cursor) maxTime(logStart int64) (best int64, err error) {
 			if err != nil {
 				return best, err
 			}
-			it := b.Records()
-			for it.Next() {
-				if r := it.Record(); r.Offset >= logStart {
-					best = max(best, r.Timestamp)
+			err = b.Times(func(offset, at int64) bool {
+				if offset >= logStart {
+					best = max(best, at)
 				}
-			}
-			if err := it.Err(); err != nil {
+				return true
+			})
+			if err != nil {
 				return best, err
 			}
 		}
@@ -144,14 +144,13 @@ func (c *cursor) atTime(ts, logStart int64) (at commitlog.TimestampOffset, ok bo
 
 // firstAt finds the record in one batch.
 func firstAt(b record.Batch, ts, logStart int64) (at commitlog.TimestampOffset, ok bool, err error) {
-	it := b.Records()
-	defer it.Close()
-	for it.Next() {
-		if r := it.Record(); r.Timestamp >= ts && r.Offset >= logStart {
-			return commitlog.TimestampOffset{Timestamp: r.Timestamp, Offset: r.Offset, LeaderEpoch: b.LeaderEpoch()}, true, nil
+	err = b.Times(func(offset, time int64) bool {
+		if ok = time >= ts && offset >= logStart; ok {
+			at = commitlog.TimestampOffset{Timestamp: time, Offset: offset, LeaderEpoch: b.LeaderEpoch()}
 		}
-	}
-	return at, false, it.Err()
+		return !ok
+	})
+	return at, ok, err
 }
 
 // Tail returns where a log that has nothing local starts: the tier's end, the

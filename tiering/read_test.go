@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -528,5 +529,28 @@ func TestReadOverGaps(t *testing.T) {
 	res, err = r.read(15, 1<<20, true)
 	if err != nil || record.Batch(joined(res)).BaseOffset() != 30 || res.NextOffset != 45 {
 		t.Fatalf("in the gap: %d %v", res.NextOffset, err)
+	}
+}
+
+// TestTimeInBatchTakesNoMemory: a batch of a few KiB whose record is 64 MiB when decompressed does not cost a question by time as much.
+func TestTimeInBatchTakesNoMemory(t *testing.T) {
+	const recordBytes, maxAllocBytes = 64 << 20, 4 << 20
+	bl := record.NewBuilder(record.Options{Codec: record.Zstd})
+	if err := errors.Join(bl.Add(1, nil, make([]byte, recordBytes)), bl.Add(2, nil, nil)); err != nil {
+		t.Fatal(err)
+	}
+	b, err := bl.Batch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	at, ok, err := firstAt(b, 2, 1)
+	runtime.ReadMemStats(&after)
+	if err != nil || !ok || at.Offset != 1 {
+		t.Fatal(at, ok, err)
+	}
+	if got := after.TotalAlloc - before.TotalAlloc; got > maxAllocBytes {
+		t.Errorf("%d bytes were allocated for a batch of %d", got, b.Size())
 	}
 }

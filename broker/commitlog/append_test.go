@@ -2,6 +2,7 @@ package commitlog
 
 import (
 	"math"
+	"runtime"
 	"testing"
 	"time"
 
@@ -92,6 +93,29 @@ func TestMaxTimestampIsTheRecords(t *testing.T) {
 		}
 	}
 	must(t, e.m.Close(t.Context(), 1))
+}
+
+// TestTimeLookupTakesNoMemory: a batch of a few KiB whose record is 64 MiB when decompressed does not cost a question by time as much, also where
+// the batch begins below the log start.
+func TestTimeLookupTakesNoMemory(t *testing.T) {
+	const recordBytes, maxAllocBytes = 64 << 20, 4 << 20
+	bl := record.NewBuilder(record.Options{Codec: record.Zstd})
+	must(t, bl.Add(1, nil, make([]byte, recordBytes)))
+	must(t, bl.Add(2, nil, nil))
+	b, err := bl.Batch()
+	must(t, err)
+	for from := range int64(2) {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		at, ok, err := findInBatch(b, 2, from)
+		runtime.ReadMemStats(&after)
+		if err != nil || !ok || at.Offset != 1 || at.Timestamp != 2 {
+			t.Fatal(at, ok, err)
+		}
+		if got := after.TotalAlloc - before.TotalAlloc; got > maxAllocBytes {
+			t.Errorf("from %d: %d bytes were allocated for a batch of %d", from, got, b.Size())
+		}
+	}
 }
 
 func TestLeaderEpochs(t *testing.T) {

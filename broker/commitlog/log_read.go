@@ -251,19 +251,11 @@ func (s *segment) findTimestamp(ts, from int64) (TimestampOffset, bool, error) {
 }
 
 func findInBatch(b record.Batch, ts, from int64) (out TimestampOffset, found bool, err error) {
-	if b.BaseOffset() >= from {
-		off, at, ok, err := b.FindTimestamp(ts)
-		return TimestampOffset{Timestamp: at, Offset: off, LeaderEpoch: b.LeaderEpoch()}, ok, err
-	}
-	err = b.Each(func(r *record.Record) error {
-		if r.Offset >= from && r.Timestamp >= ts {
-			out, found = TimestampOffset{Timestamp: r.Timestamp, Offset: r.Offset, LeaderEpoch: b.LeaderEpoch()}, true
-			return io.EOF
+	err = b.Times(func(offset, at int64) bool {
+		if found = offset >= from && at >= ts; found {
+			out = TimestampOffset{Timestamp: at, Offset: offset, LeaderEpoch: b.LeaderEpoch()}
 		}
-		return nil
+		return !found
 	})
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
 	return out, found, err
 }

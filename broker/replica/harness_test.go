@@ -418,9 +418,16 @@ func (m *memTier) OffsetForTimestamp(ctx context.Context, id protocol.UUID, inde
 		}
 	}()
 	for _, b := range m.batches[replicaKey{id, index}] {
-		off, at, ok, err := b.FindTimestamp(ts)
-		if err != nil || ok {
-			return commitlog.TimestampOffset{Timestamp: at, Offset: off, LeaderEpoch: b.LeaderEpoch()}, ok, err
+		var out commitlog.TimestampOffset
+		found := false
+		err := b.Times(func(off, at int64) bool {
+			if found = at >= ts; found {
+				out = commitlog.TimestampOffset{Timestamp: at, Offset: off, LeaderEpoch: b.LeaderEpoch()}
+			}
+			return !found
+		})
+		if err != nil || found {
+			return out, found, err
 		}
 	}
 	return commitlog.TimestampOffset{}, false, nil

@@ -136,8 +136,8 @@ func TestBatchesOfCompaction(t *testing.T) {
 		if r, err := Rewrite(empty, Zstd, DefaultLevel); err != nil || !bytes.Equal(r, empty) {
 			t.Errorf("%v, %v", r, err)
 		}
-		if _, _, ok, err := empty.FindTimestamp(0); ok || err != nil {
-			t.Errorf("%v, %v", ok, err)
+		if err := empty.Times(func(int64, int64) bool { t.Error("a record"); return true }); err != nil {
+			t.Error(err)
 		}
 	}
 }
@@ -177,12 +177,12 @@ func TestIterStopsAndReportsErrors(t *testing.T) {
 	if err := bad.Each(func(*Record) error { return nil }); !errors.Is(err, protocol.InvalidRecord) {
 		t.Error(err)
 	}
-	if _, _, _, err := bad.FindTimestamp(0); !errors.Is(err, protocol.InvalidRecord) {
+	if err := bad.Times(func(int64, int64) bool { return true }); !errors.Is(err, protocol.InvalidRecord) {
 		t.Error(err)
 	}
 }
 
-func TestFindTimestamp(t *testing.T) {
+func TestTimes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		opts := drawOptions(t)
 		bl := NewBuilder(opts)
@@ -196,19 +196,23 @@ func TestFindTimestamp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ts := rapid.SampledFrom(rs).Draw(t, "near").Timestamp + rapid.Int64Range(-1, 1).Draw(t, "by")
-		want := slices.IndexFunc(rs, func(r Record) bool { return r.Timestamp >= ts })
-		offset, got, ok, err := b.FindTimestamp(ts)
-		if err != nil || ok != (want >= 0) || ok && (offset != rs[want].Offset || got != rs[want].Timestamp) {
-			t.Fatalf("%d: got %d, %d, %v, %v, want record %d of %+v", ts, offset, got, ok, err, want, rs)
+		stop := rapid.IntRange(0, len(rs)).Draw(t, "stop after")
+		n := 0
+		err = b.Times(func(offset, ts int64) bool {
+			if offset != rs[n].Offset || ts != rs[n].Timestamp {
+				t.Fatalf("record %d: offset %d, time %d, want %+v", n, offset, ts, rs[n])
+			}
+			n++
+			return n != stop
+		})
+		if want := min(max(stop, 1), len(rs)); err != nil || stop > 0 && n != want || stop == 0 && n != len(rs) {
+			t.Fatalf("%d of %d records, told to stop after %d: %v", n, len(rs), stop, err)
 		}
 	})
 	b := built(t, Options{BaseOffset: 7}, 3)
 	b.SetLogAppendTime(500)
-	if offset, ts, ok, err := b.FindTimestamp(500); offset != 7 || ts != 500 || !ok || err != nil {
-		t.Error(offset, ts, ok, err)
-	}
-	if _, _, ok, err := b.FindTimestamp(501); ok || err != nil {
-		t.Error(ok, err)
+	var got []int64
+	if err := b.Times(func(offset, ts int64) bool { got = append(got, offset, ts); return true }); err != nil || !slices.Equal(got, []int64{7, 500, 8, 500, 9, 500}) {
+		t.Error(got, err)
 	}
 }

@@ -51,8 +51,9 @@ func FuzzBatch(f *testing.F) {
 		if err := b.Each(func(r *Record) error { n++; return nil }); err != nil || n != info.Count {
 			t.Fatalf("%d of %d records, %v", n, info.Count, err)
 		}
-		if _, _, _, err := b.FindTimestamp(info.MaxTimestamp); err != nil {
-			t.Fatal(err)
+		top := NoTimestamp
+		if err := b.Times(func(_, ts int64) bool { top = max(top, ts); n--; return true }); err != nil || n != 0 || top != info.MaxTimestamp {
+			t.Fatalf("%d records fewer or more, largest time %d of %d, %v", n, top, info.MaxTimestamp, err)
 		}
 		_, _ = b.ControlRecord()
 		fuzzRewrite(t, b, Codec(to%5))

@@ -121,37 +121,34 @@ func (b Batch) Each(f func(r *Record) error) error {
 	return it.err
 }
 
-// FindTimestamp returns offset and timestamp of the first record whose
-// timestamp is ts (ms) or later; ok is false when there is none. Keys and
-// values are not looked at.
-func (b Batch) FindTimestamp(ts int64) (offset, timestamp int64, ok bool, err error) {
-	if b.MaxTimestamp() < ts {
-		return 0, 0, false, nil
-	}
+// Times calls f with offset and timestamp (ms) of each record in order, until f
+// returns false. Keys, values and headers are checked in passing and dropped,
+// so that a record takes no memory however large it is.
+func (b Batch) Times(f func(offset, timestamp int64) bool) error {
 	if b.Codec() == None || b.Count() <= 0 {
-		return b.findTimestamp(&source{buf: b[HeaderLen:]}, ts)
+		return b.times(&source{buf: b[HeaderLen:]}, f)
 	}
 	d, err := openDecoder(b.Codec(), b[HeaderLen:], MaxDecompressedBytes)
 	if err != nil {
-		return 0, 0, false, err
+		return err
 	}
 	defer d.close()
-	return b.findTimestamp(&d.source, ts)
+	return b.times(&d.source, f)
 }
 
-func (b Batch) findTimestamp(s *source, ts int64) (offset, timestamp int64, ok bool, err error) {
+func (b Batch) times(s *source, f func(offset, timestamp int64) bool) error {
 	var r raw
 	for range b.Count() {
 		if err := s.next(&r, false); err != nil {
-			return 0, 0, false, err
+			return err
 		}
-		got := b.BaseTimestamp() + r.timestampDelta
+		at := b.BaseTimestamp() + r.timestampDelta
 		if b.LogAppendTime() {
-			got = b.MaxTimestamp()
+			at = b.MaxTimestamp()
 		}
-		if got >= ts {
-			return b.BaseOffset() + int64(r.offsetDelta), got, true, nil
+		if !f(b.BaseOffset()+int64(r.offsetDelta), at) {
+			break
 		}
 	}
-	return 0, 0, false, nil
+	return nil
 }
