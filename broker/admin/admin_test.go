@@ -395,3 +395,18 @@ var (
 	_ StoreUsage = (*objstore.Counters)(nil)
 	_ Image      = (*metastore.Image)(nil)
 )
+
+// TestMetricsOfUnreadableNames: a client may name a group by any bytes, and another like what is shown for it; neither takes the metrics
+// of all away.
+func TestMetricsOfUnreadableNames(t *testing.T) {
+	src := full(&Events{})
+	src.Lags = func() []Lag {
+		return []Lag{{Group: "a\xff", Topic: "t", Lag: 1}, {Group: "a\xfe", Topic: "t", Lag: 2}, {Group: `"a\xfe"`, Topic: "t", Lag: 3}, {Group: "b", Topic: "t", Lag: 4}}
+	}
+	code, body := get(t, start(t, src), "/metrics")
+	for _, want := range []string{`{consumergroup="\"a\\xff\"",partition="0",topic="t"} 1`, `{consumergroup="b",partition="0",topic="t"} 4`, "varve_connections "} {
+		if code != http.StatusOK || !strings.Contains(body, want) {
+			t.Errorf("%d, %s is missing", code, want)
+		}
+	}
+}

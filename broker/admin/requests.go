@@ -2,6 +2,7 @@ package admin
 
 import (
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -47,6 +48,9 @@ func collectRequests(out chan<- prometheus.Metric, all []Requests) {
 
 func collectLags(out chan<- prometheus.Metric, all []Lag) {
 	for _, l := range all {
+		if !utf8.ValidString(l.Group) { // clients send what they like; a label is text
+			l.Group = strconv.Quote(l.Group)
+		}
 		out <- groupLag.with(float64(l.Lag), l.Group, l.Topic, strconv.Itoa(int(l.Partition)))
 	}
 }

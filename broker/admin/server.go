@@ -99,6 +99,7 @@ func (s *Server) routes() http.Handler {
 		text(w, http.StatusOK, "ok")
 	})
 	mux.Handle("/metrics", promhttp.HandlerFor(s.registry(), promhttp.HandlerOpts{
+		ErrorHandling:       promhttp.ContinueOnError, // names that clients chose must not hide what else there is
 		MaxRequestsInFlight: maxMetricsRequests,
 		Timeout:             ms(metricsTimeoutMs),
 	}))
