@@ -8,7 +8,7 @@ import (
 	"varve/protocol/record"
 )
 
-// KafkaConfigs reads the topic configs out of Apache Kafka's metadata log, the partition __cluster_metadata-0 of each node's
+// KafkaConfigs reads the topics' ids and configs out of Apache Kafka's metadata log, the partition __cluster_metadata-0 of each node's
 // metadata log directory, and its snapshots. The zero value knows none.
 //
 // A record's value is a frame version (1), an API key and a version, all of them unsigned varints, and the message
@@ -80,6 +80,16 @@ func (k *KafkaConfigs) take(key uint64, m *kraftMessage) {
 			k.configs[topic][name] = value
 		}
 	}
+}
+
+// TopicID returns the id of the topic that has a name now; false when there is none.
+func (k *KafkaConfigs) TopicID(name string) (protocol.UUID, bool) {
+	for id, n := range k.names {
+		if n == name {
+			return id, true
+		}
+	}
+	return protocol.UUID{}, false
 }
 
 // Topic returns the configs that a topic has of its own.

@@ -21,6 +21,7 @@ import (
 // ForeignLogDir is the log directory of another broker, Apache Kafka's or ours, that is stopped. It is only read.
 type ForeignLogDir struct {
 	dir                     string
+	ClusterID               string // as meta.properties says; "" when it does not
 	logStarts, hwCheckpoint map[topicPartition]int64
 	Partitions              []ForeignPartition // ordered by topic and partition; deleted and stray ones are left out
 }
@@ -42,13 +43,14 @@ func OpenForeign(dir string) (*ForeignLogDir, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := decodeProperties(data, metaFile); err != nil {
+	props, err := decodeProperties(data, metaFile)
+	if err != nil {
 		return nil, err
 	}
 	if err := lockedElsewhere(filepath.Join(dir, lockFile)); err != nil {
 		return nil, &LockedError{Dir: dir, Err: err}
 	}
-	d := &ForeignLogDir{dir: dir}
+	d := &ForeignLogDir{dir: dir, ClusterID: props.clusterID}
 	if d.logStarts, err = foreignOffsets(filepath.Join(dir, logStartFile)); err != nil {
 		return nil, err
 	}

@@ -18,38 +18,40 @@ const (
 
 // Batches calls fn with the batches of a partition that is read for what it says: those of its newest KRaft snapshot if it has
 // one, then those of its segments from the snapshot's end on, up to the high watermark where that is known. A batch is valid
-// during the call only.
+// during the call only. end is the offset up to which that is all.
 //
 // Errors: *protocol.CorruptionError; a *protocol.Error UnsupportedForMessageFormat; fn's.
-func (d *ForeignLogDir) Batches(p ForeignPartition, fn func(record.Batch) error) error {
+func (d *ForeignLogDir) Batches(p ForeignPartition, fn func(record.Batch) error) (end int64, err error) {
 	tp := topicPartition{p.Topic, p.Partition}
 	f := &ForeignLog{path: filepath.Join(d.dir, tp.String())}
 	if err := f.list(); err != nil {
-		return err
+		return 0, err
 	}
 	from, err := f.kraftSnapshot(fn)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	end, known := d.hwCheckpoint[tp]
+	committed, known := d.hwCheckpoint[tp]
 	if !known {
-		end = math.MaxInt64
+		committed = math.MaxInt64
 	}
+	end = from
 	for i, s := range f.segs {
-		if s.next <= from || s.base >= end {
+		if s.next <= from || s.base >= committed {
 			continue
 		}
 		err := f.walk(s, i == len(f.segs)-1, func(b record.Batch, _ int64) error {
-			if b.BaseOffset() < from || b.NextOffset() > end {
+			if b.BaseOffset() < from || b.NextOffset() > committed {
 				return nil
 			}
+			end = b.NextOffset()
 			return fn(b)
 		})
 		if err != nil {
-			return err
+			return end, err
 		}
 	}
-	return nil
+	return end, nil
 }
 
 // kraftSnapshot reads the newest snapshot in the folder and returns the offset up to which it says all; 0 without one.

@@ -312,13 +312,16 @@ func TestForeignBatches(t *testing.T) {
 	read := func() (first, next int64, n int) {
 		t.Helper()
 		first = -1
-		must(t, d.Batches(d.Partitions[0], func(b record.Batch) error {
+		end, err := d.Batches(d.Partitions[0], func(b record.Batch) error {
 			if first < 0 {
 				first = b.BaseOffset()
 			}
 			next, n = b.NextOffset(), n+1
 			return nil
-		}))
+		})
+		if err != nil || end != next {
+			t.Fatalf("up to %d, the last batch ends at %d: %v", end, next, err)
+		}
 		return first, next, n
 	}
 	first, next, all := read()
@@ -335,7 +338,7 @@ func TestForeignBatches(t *testing.T) {
 	}
 	must(t, os.WriteFile(filepath.Join(dir, "t-0", "00000000000000000090-0000000001"+kraftSnapshotSuffix), batch[:len(batch)-1], 0o600))
 	var bad *protocol.CorruptionError
-	if err := d.Batches(d.Partitions[0], func(record.Batch) error { return nil }); !errors.As(err, &bad) {
+	if _, err := d.Batches(d.Partitions[0], func(record.Batch) error { return nil }); !errors.As(err, &bad) {
 		t.Fatalf("a snapshot that is cut short: %v", err)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"varve/broker/group"
 	"varve/metastore/metapb"
 	"varve/protocol"
+	"varve/protocol/record"
 	"varve/tiering"
 	"varve/tiering/objstore"
 )
@@ -31,10 +32,11 @@ func tierImportCommand() *command {
 			"The log directory is only read. An import that was cut off goes on where it stopped when it is started again; directories of several brokers may go into the same ID.",
 		notes: []string{
 			"what is taken\tall committed batches of closed transactions, of the active segment too",
-			"\ttopic configs, from __cluster_metadata-0 where one of the directories has it; --config goes before them",
+			"\ttopic configs, from __cluster_metadata-0, the most recent that one of the directories has; --config goes before them",
 			"\toffsets of consumer groups, from __consumer_offsets; the restore clamps them to what the partitions hold",
 			"what is not\tother internal topics, group memberships, ACLs, quotas, and configs that mean nothing here: they are named",
 			"several directories\t--from may be repeated: the directories of one broker, or of several. Of a partition that is in two the fuller replica is taken",
+			"\tdirectories of several clusters, or of a deleted topic and of a new one with its name, are refused where nothing tells which is meant",
 		},
 		examples: []string{
 			"varve tier import --from /var/lib/kafka-logs --id from-kafka --dry-run",
@@ -68,6 +70,7 @@ type importing struct {
 	im      tiering.Import
 	from    repeated
 	dirs    []*commitlog.ForeignLogDir
+	meta    tiering.KafkaConfigs // as the most recent of the metadata logs has it
 	glob    string
 	rename  map[string]string
 	dry     bool
@@ -168,7 +171,14 @@ func (i *importing) run() error {
 		}
 		i.dirs = append(i.dirs, dir)
 	}
+	if err := i.oneCluster(); err != nil {
+		return err
+	}
 	if err := i.readConfigs(); err != nil {
+		return err
+	}
+	found, err := i.replicas()
+	if err != nil {
 		return err
 	}
 	offsets, err := i.readOffsets()
@@ -178,14 +188,6 @@ func (i *importing) run() error {
 	if !i.dry {
 		if err := i.im.Open(ctx); err != nil {
 			return err
-		}
-	}
-	found := map[commitlog.ForeignPartition][]*commitlog.ForeignLogDir{}
-	for _, dir := range i.dirs {
-		for _, p := range dir.Partitions {
-			if p.TopicID = (protocol.UUID{}); i.wants(p.Topic) {
-				found[p] = append(found[p], dir)
-			}
 		}
 	}
 	for _, p := range slices.SortedFunc(maps.Keys(found), func(a, b commitlog.ForeignPartition) int {
@@ -206,6 +208,60 @@ func (i *importing) run() error {
 		_, err = i.im.Offsets(ctx, offsets)
 	}
 	return err
+}
+
+// oneCluster refuses directories of several clusters: what has one name in two of them is not the same.
+func (i *importing) oneCluster() error {
+	first := -1
+	for at, d := range i.dirs {
+		switch {
+		case d.ClusterID == "":
+		case first < 0:
+			first = at
+		case d.ClusterID != i.dirs[first].ClusterID:
+			return fmt.Errorf("%s is of cluster %s, %s of cluster %s: import them one by one, each with an --id of its own",
+				i.from[first], i.dirs[first].ClusterID, i.from[at], d.ClusterID)
+		}
+	}
+	return nil
+}
+
+// replicas finds the directories that have each of the partitions. A broker that was away may still have the folder of a topic that was
+// deleted, under the name of another one: the metadata log tells which of two is meant.
+func (i *importing) replicas() (map[commitlog.ForeignPartition][]*commitlog.ForeignLogDir, error) {
+	ids := map[string]map[protocol.UUID]string{} // by topic, and one directory that has it
+	for at, dir := range i.dirs {
+		for _, p := range dir.Partitions {
+			if i.wants(p.Topic) && p.TopicID != (protocol.UUID{}) {
+				if ids[p.Topic] == nil {
+					ids[p.Topic] = map[protocol.UUID]string{}
+				}
+				ids[p.Topic][p.TopicID] = i.from[at]
+			}
+		}
+	}
+	for topic, all := range ids {
+		if id, _ := i.meta.TopicID(topic); len(all) > 1 && all[id] == "" {
+			var where []string
+			for _, id := range slices.SortedFunc(maps.Keys(all), func(a, b protocol.UUID) int { return cmp.Compare(all[a], all[b]) }) {
+				where = append(where, fmt.Sprintf("%s in %s", id, all[id]))
+			}
+			return nil, fmt.Errorf("there are several topics called %s (%s), and no metadata log that knows which is not deleted: add the newest controller's directory, or leave out those of the deleted one",
+				topic, strings.Join(where, ", "))
+		}
+	}
+	found := map[commitlog.ForeignPartition][]*commitlog.ForeignLogDir{}
+	for _, dir := range i.dirs {
+		for _, p := range dir.Partitions {
+			id, _ := i.meta.TopicID(p.Topic)
+			if !i.wants(p.Topic) || len(ids[p.Topic]) > 1 && p.TopicID != id {
+				continue
+			}
+			p.TopicID = protocol.UUID{}
+			found[p] = append(found[p], dir)
+		}
+	}
+	return found, nil
 }
 
 // surveyIndexInterval is of indexes that nobody reads.
@@ -264,23 +320,36 @@ func (i *importing) partition(ctx context.Context, dir *commitlog.ForeignLogDir,
 	return nil
 }
 
-// readConfigs takes the configs of the topics from the metadata log, those that mean something here.
+// readConfigs takes the configs of the topics from the metadata log, those that mean something here. Of several logs that one counts
+// which has come furthest, by leader epoch and offset: it holds all that was committed in the others.
 func (i *importing) readConfigs() error {
+	var epoch int32
+	var end int64
 	for _, dir := range i.dirs {
 		at := slices.IndexFunc(dir.Partitions, func(p commitlog.ForeignPartition) bool { return p.Topic == metadataTopic })
-		if at < 0 || !i.configs || i.im.TopicConfigs != nil {
+		if at < 0 || !i.configs {
 			continue
 		}
 		var all tiering.KafkaConfigs
-		if err := dir.Batches(dir.Partitions[at], all.Take); err != nil {
+		newest := int32(0)
+		through, err := dir.Batches(dir.Partitions[at], func(b record.Batch) error {
+			newest = b.LeaderEpoch()
+			return all.Take(b)
+		})
+		if err != nil {
 			return fmt.Errorf("topic configs: %w", err)
 		}
-		i.im.TopicConfigs = map[string]map[string]string{}
-		for _, d := range i.dirs {
-			for _, p := range d.Partitions {
-				if i.wants(p.Topic) {
-					i.topicConfigs(i.as(p.Topic), all.Topic(p.Topic))
-				}
+		if i.im.TopicConfigs == nil || cmp.Or(cmp.Compare(newest, epoch), cmp.Compare(through, end)) > 0 {
+			i.im.TopicConfigs, i.meta, epoch, end = map[string]map[string]string{}, all, newest, through
+		}
+	}
+	if i.im.TopicConfigs == nil {
+		return nil
+	}
+	for _, d := range i.dirs {
+		for _, p := range d.Partitions {
+			if i.wants(p.Topic) {
+				i.topicConfigs(i.as(p.Topic), i.meta.Topic(p.Topic))
 			}
 		}
 	}
@@ -315,7 +384,7 @@ func (i *importing) readOffsets() (out []*metapb.GroupOffset, err error) {
 				continue
 			}
 			all.StartPartition()
-			if err := dir.Batches(p, all.Take); err != nil {
+			if _, err := dir.Batches(p, all.Take); err != nil {
 				return nil, fmt.Errorf("%s-%d: %w; --groups=false leaves the offsets of groups out", p.Topic, p.Partition, err)
 			}
 		}

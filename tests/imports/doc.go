@@ -1,5 +1,5 @@
 // Package imports shows that a log directory written by Apache Kafka itself, imported with `varve tier import` and taken in
-// by a cluster, reads equal from both.
+// by a cluster, reads equal from both; and so do the directories of a cluster's brokers, one of which was away at the end.
 //
 // Purpose: whoever comes with months of data moves without producing it again; offsets, batches, transactions and the gaps
 // that compaction left must come through, and so must topic configs and the offsets of groups. Its test needs Java and the jars that tests/kafka installs from Maven, so it has
@@ -10,5 +10,5 @@
 //
 // Crash cases: none of its own; imports that are cut off are tested in package tiering.
 //
-// Non-goals: clusters of several Kafka brokers, and formats older than Kafka 0.11.
+// Non-goals: formats older than Kafka 0.11.
 package imports

@@ -26,6 +26,25 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+func start(t *testing.T, o kafka.Options) *kafka.Node {
+	t.Helper()
+	n, err := kafka.Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.Kill)
+	return n
+}
+
+func stop(t *testing.T, n *kafka.Node) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := n.Terminate(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // topics of the test, with their Kafka configs. Segments are small, so that each has several.
 var topics = map[string]map[string]string{
 	"plain":     {"segment.bytes": "1048576"},
@@ -227,22 +246,14 @@ func served(t *testing.T, addr string) map[string][]string {
 // behind it.
 func TestKafkaLogDirectory(t *testing.T) {
 	work := t.TempDir()
-	peer, err := kafka.Start(t.Context(), kafka.Options{Data: filepath.Join(work, "kafka"), JVM: []string{"-Xmx1g"}, Props: []string{
+	peer := start(t, kafka.Options{Data: filepath.Join(work, "kafka"), JVM: []string{"-Xmx1g"}, Props: []string{
 		"offsets.topic.replication.factor=1", "transaction.state.log.replication.factor=1", "transaction.state.log.min.isr=1",
 		"log.cleaner.backoff.ms=500", "metadata.log.max.record.bytes.between.snapshots=20000", "log.retention.ms=-1", "auto.create.topics.enable=false",
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(peer.Kill)
 	fill(t, peer.Addr)
 	waitCompacted(t, peer.Addr)
 	want := served(t, peer.Addr)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	if err := peer.Terminate(ctx); err != nil {
-		t.Fatal(err)
-	}
+	stop(t, peer)
 	n := node.StartT(t, node.Options{Data: filepath.Join(work, "varve"), Args: []string{"--set", "listeners=PLAINTEXT://127.0.0.1:0", "--set", "varve.http.listen=127.0.0.1:0"}})
 	out, err := exec.CommandContext(t.Context(), node.Binary(t), "tier", "import", "--from", peer.Logs, "--id", "from-kafka", n.Tier, "--config", "retention.ms=-1").CombinedOutput()
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package kafka installs Apache Kafka from Maven and runs it as one KRaft node.
+// Package kafka installs Apache Kafka from Maven and runs it as KRaft nodes, one or several.
 //
 // Purpose: whatever compares varve with Apache Kafka (tests/compat/suite, tests/bench) gets its peer, and the tools that
 // come with it, from here: one pinned version, one way to start it. A node whose topics have a tier in a folder is to be had on demand
@@ -10,5 +10,5 @@
 // Crash cases: an install that was cut off is done again, since its stamp is written last; Kill sends SIGKILL to the
 // process group and waits; a node that does not open its port is killed and named with its log.
 //
-// Non-goals: clusters of several nodes, and any opinion about configuration: properties and JVM options are the caller's.
+// Non-goals: several controllers, and any opinion about configuration: properties and JVM options are the caller's.
 package kafka

@@ -27,14 +27,18 @@ type Options struct {
 	Props []string // key=value lines beside the ones that make it a KRaft node on 127.0.0.1
 	JVM   []string // options such as -Xmx2g
 	Ports []int    // of its clients' and of its controller's listener at localhost; nil takes free ones of 127.0.0.1
-	File  string   // a properties file that is its whole configuration, in place of Props and Ports; it listens at localhost:9092
+	ID    int      // node.id; 0 is 1
+	// Controller is host:port of the controller that the node joins as a broker; "" = it is one itself.
+	Controller string
+	File       string // a properties file that is its whole configuration, in place of Props and Ports; it listens at localhost:9092
 }
 
 // Node is one running process.
 type Node struct {
-	Addr    string    // host:port of its listener
-	Logs    string    // folder of its partition folders
-	Started time.Time // just before exec
+	Addr       string    // host:port of its listener
+	Controller string    // host:port of its controller's listener, or of the controller that it joined
+	Logs       string    // folder of its partition folders
+	Started    time.Time // just before exec
 
 	cmd  *exec.Cmd
 	out  *os.File
@@ -42,7 +46,7 @@ type Node struct {
 	wg   sync.WaitGroup
 }
 
-// Start formats the log directory when that has not been done and starts a combined broker and controller. It returns
+// Start formats the log directory when that has not been done and starts a combined broker and controller, or a broker. It returns
 // when the port is open, which is before the broker knows all of its topics.
 func Start(ctx context.Context, o Options) (*Node, error) {
 	if err := Install(ctx); err != nil {
@@ -93,11 +97,16 @@ func (n *Node) configure(ctx context.Context, o Options) (file string, err error
 		return "", err
 	}
 	n.Addr = fmt.Sprintf("%s:%d", host, ports[0])
-	control := fmt.Sprintf("127.0.0.1:%d", ports[1])
+	roles, listeners := "broker", "PLAINTEXT://"+n.Addr
+	var how []string
+	if n.Controller = o.Controller; n.Controller == "" {
+		n.Controller = fmt.Sprintf("127.0.0.1:%d", ports[1])
+		roles, listeners, how = "broker,controller", listeners+",CONTROLLER://"+n.Controller, []string{"--standalone"}
+	}
 	props := append(append([]string{}, o.Props...),
-		"process.roles=broker,controller", "node.id=1", "controller.quorum.bootstrap.servers="+control,
+		"process.roles="+roles, fmt.Sprintf("node.id=%d", max(o.ID, 1)), "controller.quorum.bootstrap.servers="+n.Controller,
 		"controller.listener.names=CONTROLLER", "inter.broker.listener.name=PLAINTEXT",
-		"listeners=PLAINTEXT://"+n.Addr+",CONTROLLER://"+control, "advertised.listeners=PLAINTEXT://"+n.Addr+",CONTROLLER://"+control,
+		"listeners="+listeners, "advertised.listeners="+listeners,
 		"listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT", "log.dirs="+n.Logs)
 	file = filepath.Join(o.Data, "server.properties")
 	if err := os.WriteFile(file, []byte(strings.Join(props, "\n")+"\n"), 0o644); err != nil {
@@ -106,7 +115,7 @@ func (n *Node) configure(ctx context.Context, o Options) (file string, err error
 	if _, err := os.Stat(filepath.Join(n.Logs, "meta.properties")); err == nil {
 		return file, nil
 	}
-	return file, format(ctx, file, "--standalone")
+	return file, format(ctx, file, how...)
 }
 
 func format(ctx context.Context, file string, how ...string) error {
