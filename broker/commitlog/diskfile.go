@@ -30,11 +30,14 @@ type fileCache struct {
 // It is a protocol.SpanFile while pinned.
 type diskFile struct {
 	cache *fileCache
-	path  string
+	path  string // does not change once readers know the file
+
+	naming sync.Mutex // of what its name on the disk becomes; before mu
 
 	releaseFn func() // release, so that handing out a slice allocates nothing
 
 	mu       sync.Mutex
+	lies     string   // the name that it still has on the disk, "" for path
 	f        vfs.File // nil when closed; never changes while pinned
 	pins     int
 	exists   bool   // false: the first use creates it, replacing what may lie there
@@ -61,33 +64,50 @@ func (c *fileCache) oldFile(path string, writable bool) *diskFile {
 
 // acquire pins the file, opening it if need be.
 func (d *diskFile) acquire() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.acquireLocked()
+	_, err := d.pin(0)
+	return err
 }
 
-func (d *diskFile) acquireLocked() error {
-	if d.gone {
-		return errGone
+// pin is acquire for so many writes; it returns the number of writes begun.
+func (d *diskFile) pin(writes uint64) (begun uint64, err error) {
+	d.mu.Lock()
+	opened := false
+	switch {
+	case d.gone:
+		err = errGone
+	case d.f == nil:
+		err = d.open()
+		opened = err == nil
 	}
-	if d.f == nil {
-		if err := d.open(); err != nil {
-			return err
-		}
+	if err == nil {
+		d.pins++
+		d.used = true
 	}
-	d.pins++
-	d.used = true
-	return nil
+	d.writes += writes
+	begun = d.writes
+	d.mu.Unlock()
+	if opened {
+		d.cache.shrink()
+	}
+	return begun, err
+}
+
+// name is where the file is on the disk. The caller holds mu or naming.
+func (d *diskFile) name() string {
+	if d.lies != "" {
+		return d.lies
+	}
+	return d.path
 }
 
 func (d *diskFile) open() (err error) {
 	switch {
 	case !d.exists:
-		d.f, err = d.cache.fs.Create(d.path, writeCategory)
+		d.f, err = d.cache.fs.Create(d.name(), writeCategory)
 	case d.writable:
-		d.f, err = d.cache.fs.OpenReadWrite(d.path, writeCategory)
+		d.f, err = d.cache.fs.OpenReadWrite(d.name(), writeCategory)
 	default:
-		d.f, err = d.cache.fs.Open(d.path)
+		d.f, err = d.cache.fs.Open(d.name())
 	}
 	if err != nil {
 		d.f = nil
@@ -101,39 +121,57 @@ func (d *diskFile) open() (err error) {
 // release drops a pin.
 func (d *diskFile) release() {
 	d.mu.Lock()
-	defer d.mu.Unlock()
+	var f vfs.File
 	if d.pins--; d.pins == 0 && d.gone {
-		d.closeLocked()
+		f = d.detach()
 	}
+	d.mu.Unlock()
+	closeFile(f)
 }
 
-// closeLocked closes the descriptor. An error of close says nothing here that
-// a sync has not said: written data that matters was synced or is dirty.
-func (d *diskFile) closeLocked() {
-	if d.f == nil {
-		return
+// detach takes the descriptor away, for the caller to close once it holds no lock: the last close of a file frees what
+// the file system keeps for it, and all its blocks when it was unlinked. The caller holds mu.
+func (d *diskFile) detach() vfs.File {
+	f := d.f
+	if f != nil {
+		d.cache.drop(d)
+		d.f = nil
 	}
-	d.cache.drop(d)
-	_ = d.f.Close()
-	d.f = nil
+	return f
+}
+
+// closeFile closes a descriptor, if there is one. An error of close says nothing here that
+// a sync has not said: written data that matters was synced or is dirty.
+func closeFile(f vfs.File) {
+	if f != nil {
+		_ = f.Close()
+	}
 }
 
 // remove unlinks the file. Pinned readers keep what they have. After an error it may be called again.
 func (d *diskFile) remove() error {
+	d.naming.Lock()
+	defer d.naming.Unlock()
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	if d.gone && !d.named {
+		d.mu.Unlock()
 		return nil
 	}
 	d.gone = true
+	var f vfs.File
 	if d.pins == 0 {
-		d.closeLocked()
+		f = d.detach()
 	}
-	if !d.exists {
+	exists, name := d.exists, d.name()
+	d.mu.Unlock()
+	closeFile(f)
+	if !exists {
 		return nil
 	}
-	err := removeIfThere(d.cache.fs, d.path)
+	err := removeIfThere(d.cache.fs, name)
+	d.mu.Lock()
 	d.named = err != nil
+	d.mu.Unlock()
 	return err
 }
 
@@ -141,37 +179,37 @@ func (d *diskFile) remove() error {
 // (a rename over it, or the removal of its folder) has taken.
 func (d *diskFile) abandon() {
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	d.gone = true
+	var f vfs.File
 	if d.pins == 0 {
-		d.closeLocked()
+		f = d.detach()
 	}
+	d.mu.Unlock()
+	closeFile(f)
 }
 
 // abandonIfUnpinned is abandon when no reader holds the file; it reports
 // whether it was.
 func (d *diskFile) abandonIfUnpinned() bool {
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	if d.pins > 0 {
+		d.mu.Unlock()
 		return false
 	}
 	d.gone = true
-	d.closeLocked()
+	f := d.detach()
+	d.mu.Unlock()
+	closeFile(f)
 	return true
 }
 
 // writeAt writes all of p at off.
 func (d *diskFile) writeAt(p []byte, off int64) error {
-	d.mu.Lock()
-	err := d.acquireLocked()
-	d.writes++
-	d.mu.Unlock()
-	if err != nil {
+	if _, err := d.pin(1); err != nil {
 		return err
 	}
 	defer d.release()
-	_, err = d.f.WriteAt(p, off)
+	_, err := d.f.WriteAt(p, off)
 	return err
 }
 
@@ -180,16 +218,13 @@ func (d *diskFile) writeAt(p []byte, off int64) error {
 func (d *diskFile) sync() error {
 	err := d.syncPinned()
 	if err == nil {
-		d.cache.shrink(nil)
+		d.cache.shrink()
 	}
 	return err
 }
 
 func (d *diskFile) syncPinned() error {
-	d.mu.Lock()
-	err := d.acquireLocked()
-	writes := d.writes
-	d.mu.Unlock()
+	writes, err := d.pin(0)
 	if err != nil {
 		return err
 	}
@@ -209,19 +244,24 @@ func (d *diskFile) ReadAt(p []byte, off int64) (int, error) { return d.f.ReadAt(
 // Fd implements protocol.SpanFile; the file must be pinned.
 func (d *diskFile) Fd() uintptr { return d.f.Fd() }
 
-// add takes a file that was just opened into the ring and closes others that
-// are above the bound. d.mu is held; others are only tried, so that two files
-// never wait for each other.
+// add takes a file that was just opened into the ring; d.mu is held.
 func (c *fileCache) add(d *diskFile) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	d.slot = len(c.ring)
 	c.ring = append(c.ring, d)
-	c.mu.Unlock()
-	c.shrink(d)
 }
 
-// shrink closes files that are above the bound, but not keep, whose lock the caller holds.
-func (c *fileCache) shrink(keep *diskFile) {
+// shrink closes files that are above the bound. Those that somebody is at are only tried, so that two files never wait for
+// each other.
+func (c *fileCache) shrink() {
+	for _, f := range c.evict() {
+		closeFile(f)
+	}
+}
+
+// evict takes the descriptors above the bound away.
+func (c *fileCache) evict() (out []vfs.File) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for tries := 2 * len(c.ring); len(c.ring) > c.maxOpenFiles && tries > 0; tries-- {
@@ -229,7 +269,7 @@ func (c *fileCache) shrink(keep *diskFile) {
 			c.hand = 0
 		}
 		v := c.ring[c.hand]
-		if v == keep || !v.mu.TryLock() {
+		if !v.mu.TryLock() {
 			c.hand++
 			continue
 		}
@@ -238,11 +278,12 @@ func (c *fileCache) shrink(keep *diskFile) {
 			c.hand++
 		} else {
 			c.unlink(c.hand)
-			_ = v.f.Close()
+			out = append(out, v.f)
 			v.f = nil
 		}
 		v.mu.Unlock()
 	}
+	return out
 }
 
 func (c *fileCache) drop(d *diskFile) {
@@ -269,13 +310,15 @@ func (c *fileCache) openFiles() int {
 
 // truncate cuts the file, if it is there, and forgets nothing: the caller syncs.
 func (d *diskFile) truncate(sizeBytes int64) error {
+	d.naming.Lock()
+	defer d.naming.Unlock()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.gone || !d.exists {
 		return nil
 	}
 	d.writes++
-	return d.cache.fs.Truncate(d.path, sizeBytes)
+	return d.cache.fs.Truncate(d.name(), sizeBytes)
 }
 
 // preallocate asks for room for n bytes from off on without changing the file's
@@ -288,14 +331,34 @@ func (d *diskFile) preallocate(off, n int64) error {
 	return d.f.Preallocate(off, n)
 }
 
-// rename gives the file another name, replacing what may lie there. The file must not be known to readers yet.
-func (d *diskFile) rename(to string) error {
+// become makes path the file's name, which the disk learns by settleName. The file must not be known to readers yet.
+func (d *diskFile) become(path string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.cache.fs.Rename(d.path, to); err != nil {
+	d.lies, d.path = d.path, path
+}
+
+// settleName gives the file on the disk the name that it has here, replacing what may lie there. It may be written
+// meanwhile.
+func (d *diskFile) settleName() error {
+	d.naming.Lock()
+	defer d.naming.Unlock()
+	d.mu.Lock()
+	lies := d.lies
+	d.mu.Unlock()
+	if lies == "" {
+		return nil
+	}
+	if err := d.acquire(); err != nil { // so that nobody opens it by a name while that changes
 		return err
 	}
-	d.path = to
+	defer d.release()
+	if err := d.cache.fs.Rename(lies, d.path); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lies = ""
 	return nil
 }
 
@@ -303,16 +366,19 @@ func (d *diskFile) rename(to string) error {
 // must not be pinned by a reader of bytes.
 func (d *diskFile) makeWritable() {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.closeLocked()
+	f := d.detach()
 	d.writable = true
+	d.mu.Unlock()
+	closeFile(f)
 }
 
 // closeIdle gives the descriptor back unless somebody reads.
 func (d *diskFile) closeIdle() {
 	d.mu.Lock()
-	defer d.mu.Unlock()
+	var f vfs.File
 	if d.pins == 0 {
-		d.closeLocked()
+		f = d.detach()
 	}
+	d.mu.Unlock()
+	closeFile(f)
 }

@@ -15,7 +15,7 @@
 //	    <base, 20 digits>.log                  record batches, version 2
 //	    <base>.index .timeindex .txnindex      sparse indexes: index.go has the entries
 //	    <offset>.snapshot                      producer state before that offset: snapshot.go
-//	    <base>.ahead                           the next segment's log file, empty: ahead.go
+//	    <base>.ahead                           the log file of the segment after, empty until a roll uses it: ahead.go
 //	<dir>/<topic>-<partition>.<uuid>-delete    on its way out, or not yet complete
 //
 // Blocks behind the end of a log file that grows may be reserved; they never show
@@ -25,6 +25,27 @@
 //
 // Index files are as long as their entries: those of the active segment are in
 // memory but for full blocks, and are written out when it is sealed.
+//
+// # What an append waits for
+//
+// Under its lock an append asks the file system for nothing but the write of its own
+// bytes to a file that is open. All else is done by others who do not hold the lock
+// while the disk works: index blocks, blocks reserved ahead, the next file (ahead.go);
+// a roll's rename, indexes and producer snapshot (finishRoll); flushes, checkpoints,
+// freeing, closing of files. The exceptions:
+//
+//   - A roll without a file made ahead makes one: the segment was slow, or filled faster
+//     than the disk made the file. SegmentRolled says Prepared: false. So does a roll wait
+//     when the one before it is not finished yet.
+//   - Entries of an index beyond spillMaxBytes, when nobody wrote them for so long.
+//   - The log's file is opened again when the bound of descriptors has closed it.
+//   - A new leader epoch, a truncation and a failed roll are made durable first.
+//   - How much room the disk has is asked once per a fourth of diskGuard's narrowest band
+//     of bytes, by statfs, which Linux's file systems answer from memory.
+//
+// In the kernel the write itself may wait for write-back of the file's last page, and for
+// fallocate while blocks are reserved for the file that grows; reserve.go says what is
+// done about the lock of the file's blocks.
 //
 // # Invariants
 //
@@ -48,14 +69,15 @@
 //   - What readers remember of a segment (where batches begin, blocks of indexes)
 //     is true as long as the segment, or its index since the last truncation, is;
 //     a truncation replaces the one and counts up the other.
-//   - Nothing is synced under the lock that appends take, but where a new leader
-//     epoch or a truncation has to be durable first.
+//   - Of a log one roll at most is not finished. Till then its old segment counts as the
+//     active one for flushes: the recovery point reaches its end and not beyond, and it
+//     cannot be freed; its indexes are in memory.
 //   - Readers take no lock of the writer's. End, LogStart and the like are atomic;
 //     the segment list is replaced, not changed; where a segment ends, in bytes
 //     and offsets, is one word; a truncation makes readers look again.
 //   - An idle log has no goroutine and no timer, and holds one descriptor at
 //     most: the active segment's, while it has unsynced bytes. A bounded cache
-//     holds the rest.
+//     holds the rest. Descriptors are closed under no lock.
 //
 // # Crash cases
 //
@@ -73,6 +95,10 @@
 // one range. A partition is created under a name that the next start removes, and
 // renamed when complete. If records below the log start are lost, the log begins
 // empty at the log start, as in Kafka.
+//
+// When a roll was not finished the new segment's file may have its old name: it gets the
+// right one from its first batch, or goes if that is not there. The old segment ends at
+// the recovery point at most, so that its indexes are not trusted.
 //
 // The tests cut the power between any two changes of the disk, and fail each
 // operation once.

@@ -10,6 +10,7 @@ type SegmentRolled struct {
 	Partition  string
 	Base, Next int64
 	Bytes      int64
+	Prepared   bool // the new file stood ready: no append waited while it was made
 }
 
 // Name implements event.Event.
@@ -20,7 +21,8 @@ func (SegmentRolled) Level() slog.Level { return slog.LevelDebug }
 
 // Attrs implements event.Event.
 func (e SegmentRolled) Attrs() []slog.Attr {
-	return []slog.Attr{slog.String("partition", e.Partition), slog.Int64("base", e.Base), slog.Int64("next", e.Next), slog.Int64("bytes", e.Bytes)}
+	return []slog.Attr{slog.String("partition", e.Partition), slog.Int64("base", e.Base), slog.Int64("next", e.Next), slog.Int64("bytes", e.Bytes),
+		slog.Bool("prepared", e.Prepared)}
 }
 
 // SegmentsFreed: sealed segments were removed from the local disk.

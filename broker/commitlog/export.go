@@ -41,6 +41,7 @@ func (e *Export) Close() {
 func (l *Log) Export(from, limit int64) (*Export, error) {
 	l.structure.Lock()
 	defer l.structure.Unlock()
+	_ = l.finishRoll() // it spares reading the log for the producers' state; who needs it done hears of its error
 	segs := l.segments()
 	i := floorSegment(segs, from)
 	if i < 0 || from > l.end.Load() {
@@ -65,6 +66,7 @@ func (l *Log) Export(from, limit int64) (*Export, error) {
 func (l *Log) ExportPart(from, to int64) (*Export, error) {
 	l.structure.Lock()
 	defer l.structure.Unlock()
+	_ = l.finishRoll() // it spares reading the log for the producers' state; who needs it done hears of its error
 	segs := l.segments()
 	i := floorSegment(segs, from)
 	if end := l.end.Load(); i < 0 || from >= to || to > end {

@@ -111,6 +111,12 @@ func (f *partialFile) WriteAt(p []byte, off int64) (int, error) {
 	return f.File.WriteAt(p, off)
 }
 
+// Close asks too, and closes whatever the answer is: errorfs has the kind and asks nobody.
+func (f *partialFile) Close() error {
+	_ = f.fs.ask(errorfs.OpFileClose, f.name)
+	return f.File.Close()
+}
+
 func (f *faultFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	file, err := f.FS.Create(name, category)
 	if err != nil {

@@ -28,19 +28,23 @@ const (
 	timeEntryBytes   = 12
 	txnEntryBytes    = 34
 
-	// spillBytes of entries are held in memory before they are written.
+	// spillBytes of entries are held in memory before somebody is asked to write them.
 	spillBytes = 4096
+	// spillMaxBytes is what is held in memory while nobody does; an append then writes them itself.
+	spillMaxBytes = 32 * spillBytes
 	// maxEntryBytes is the widest entry.
 	maxEntryBytes = txnEntryBytes
 )
 
 // index is an append-only file of entries of one width whose newest entries are
-// in memory. There is one writer; readers only wait for it when they look at
-// entries in memory.
+// in memory. There is one who appends; neither he nor readers wait for the file
+// when they look at entries in memory.
 type index struct {
 	width int
 	file  *diskFile // nil: memory only
 	id    uint64    // by which cached blocks know it
+
+	writing sync.Mutex // of the file; before mu
 
 	mu     sync.RWMutex
 	onDisk int    // entries in the file
@@ -70,17 +74,26 @@ func (x *index) count() int {
 func (x *index) append(e []byte) {
 	x.mu.Lock()
 	x.tail = append(x.tail, e...)
-	full := len(x.tail) >= spillBytes && x.file != nil
+	full := len(x.tail) >= spillMaxBytes && x.file != nil
 	x.mu.Unlock()
 	if full {
 		_ = x.flush()
 	}
 }
 
-// flush writes the entries in memory to the file.
-func (x *index) flush() error {
+// spillDue says whether there is enough in memory for a write.
+func (x *index) spillDue() bool {
 	x.mu.RLock()
-	at, tail := x.onDisk, x.tail // one writer: nothing moves until the lock below
+	defer x.mu.RUnlock()
+	return len(x.tail) >= spillBytes
+}
+
+// flush writes the entries in memory to the file. Entries may be added meanwhile.
+func (x *index) flush() error {
+	x.writing.Lock()
+	defer x.writing.Unlock()
+	x.mu.RLock()
+	at, tail := x.onDisk, x.tail // only who has writing moves them
 	x.mu.RUnlock()
 	if len(tail) == 0 {
 		return nil
@@ -92,7 +105,7 @@ func (x *index) flush() error {
 	}
 	x.mu.Lock()
 	x.onDisk += len(tail) / x.width
-	x.tail = x.tail[:0]
+	x.tail = append(x.tail[:0], x.tail[len(tail):]...)
 	x.mu.Unlock()
 	return nil
 }
@@ -260,6 +273,8 @@ func (x *index) readFirsts(known []byte, blocks, cuts int) ([]byte, error) {
 // truncate keeps the first n entries. The caller has shut readers out or makes
 // them look again.
 func (x *index) truncate(n int) error {
+	x.writing.Lock()
+	defer x.writing.Unlock()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if n >= x.onDisk {

@@ -16,7 +16,9 @@ import (
 // Log is one partition's log. Its methods may be called from any goroutine.
 //
 // Locks, in the order they are taken: structure (removal and truncation of
-// segments), flushing (one flush at a time), mu (the writer's state). Readers
+// segments), flushing (one flush at a time), mu (the writer's state), finishing
+// (what a roll left to be done). Appends take mu only, and nobody else who holds
+// it waits for the disk; doc.go names the exceptions. Readers
 // take none of them: they load the segment list, pin a file, and look again
 // when reading says that a truncation was in between.
 type Log struct {
@@ -28,15 +30,19 @@ type Log struct {
 
 	structure sync.Mutex
 	flushing  sync.Mutex
+	finishing sync.Mutex
 
-	mu                sync.Mutex
-	producers         *producers
-	closed            error    // why nothing may be written any more
-	leftover          *segment // made, not taken, and not yet durably removed; see giveUp
-	unsyncedSnapshots []int64
-	onDurable         []func()
-	spare             *spareFile // the next segment's log file, nil for none
-	spareAsked        bool       // for the active segment; a roll begins anew
+	mu         sync.Mutex
+	producers  *producers
+	closed     error    // why nothing may be written any more
+	leftover   *segment // made, not taken, and not yet durably removed; see giveUp
+	onDurable  []func()
+	spare      *spareFile // the next segment's log file, nil for none
+	spareAsked bool       // for the active segment; a roll begins anew
+	spareBytes int64      // to be reserved for the spare that is asked for, until somebody makes it
+
+	unfinished atomic.Pointer[unfinishedRoll] // set under mu, cleared under finishing; nil for none
+	snapshots  unsyncedSnapshots
 
 	segs          atomic.Pointer[[]*segment] // ordered by base; never empty; the last is active
 	epochs        *epochCache
@@ -55,6 +61,7 @@ type Log struct {
 	flushAgain    atomic.Bool  // was asked for while it was in the flusher
 	flushOwed     atomic.Bool  // could not be done for want of a descriptor: housekeeping asks again
 	unflushedFrom atomic.Int64 // clock (ms) of the oldest append not yet flushed, 0 none
+	tendAsked     atomic.Bool  // stands in the queue of those to be tended
 	spareSince    atomic.Int64 // clock (ms) when the spare was made, 0 none
 	settled       atomic.Int64 // one above the offset up to which the log is in the tier; 0: it does not go there
 }
@@ -232,20 +239,22 @@ func (l *Log) readError(err error) error {
 }
 
 // openSegment makes a new, empty active segment at base; its log file is there
-// on return, its name not yet durable.
-func (l *Log) openSegment(base int64) (*segment, error) {
+// on return, under the name of a spare if useSpare says so; no name is durable yet.
+func (l *Log) openSegment(base int64, useSpare bool) (*segment, error) {
 	s := newSegment(l.m.cache, l.dir, base)
 	cfg := l.cfg.Load()
 	s.createdMs = l.m.nowMs()
 	if j := min(cfg.SegmentJitterMs, cfg.SegmentMs); j > 0 {
 		s.jitterMs = rand.Int64N(j)
 	}
-	l.useSpare(s)
+	if useSpare && l.useSpare(s) {
+		return s, nil
+	}
 	err := s.log.writeAt(nil, 0)
 	if err == nil && cfg.Preallocate {
 		// Only a full disk matters here: some file systems cannot do it.
-		s.reservedBytes = max(s.reservedBytes, int64(cfg.SegmentBytes))
-		if perr := s.log.preallocate(0, s.reservedBytes); isFull(perr) {
+		s.reservedBytes.Store(int64(cfg.SegmentBytes))
+		if perr := s.log.preallocate(0, int64(cfg.SegmentBytes)); isFull(perr) {
 			err = perr
 		}
 	}
@@ -269,8 +278,8 @@ func (l *Log) close() error {
 	}
 	l.closed = errClosed
 	active := l.active()
-	var err error
-	if l.leftover != nil {
+	err := l.finishRoll()
+	if err == nil && l.leftover != nil {
 		err = l.clearLeftover()
 	}
 	if err == nil {
@@ -287,7 +296,7 @@ func (l *Log) close() error {
 		err = active.sync(true)
 	}
 	if err == nil {
-		err = l.flush(true)
+		_, err = l.flush(true)
 	}
 	for _, s := range l.segments() {
 		s.abandon()
@@ -301,7 +310,10 @@ func (l *Log) shut(why error) {
 	defer l.structure.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.finishing.Lock()
+	defer l.finishing.Unlock()
 	l.closed = why
+	l.unfinished.Store(nil)
 	for _, s := range l.segments() {
 		s.abandon()
 	}
@@ -324,31 +336,54 @@ func (m *Manager) nowMs() int64 { return m.opts.Now().UnixMilli() }
 // wall clock; maxAgeMs at or below 0 is no bound. Appends roll by record time;
 // this is what bounds the tier's lag when appends pause.
 func (l *Log) MaybeRoll(now time.Time, maxAgeMs int64) (rolled bool, err error) {
+	return l.rollIf(func(s *segment) bool {
+		cfg := l.cfg.Load()
+		bound := cfg.SegmentMs - s.jitterMs
+		if maxAgeMs > 0 {
+			bound = min(bound, maxAgeMs)
+		}
+		return now.UnixMilli()-s.createdMs > bound
+	})
+}
+
+// Roll seals the active segment unless it is empty.
+func (l *Log) Roll() error {
+	_, err := l.rollIf(func(*segment) bool { return true })
+	return err
+}
+
+// rollIf seals the active segment if it is not empty and due says so. Appends go on meanwhile.
+func (l *Log) rollIf(due func(*segment) bool) (rolled bool, err error) {
+	if wanted, err := l.rollDue(due); !wanted {
+		return false, err
+	}
+	l.structure.Lock()
+	defer l.structure.Unlock()
+	if err := l.finishRoll(); err != nil {
+		return false, l.diskError("closing a segment", err)
+	}
+	l.prepareSpare(0)
+	l.mu.Lock()
+	if rolled = l.active().size() > 0 && due(l.active()); rolled {
+		if err = l.writable(); err == nil {
+			err = l.roll(l.end.Load(), l.end.Load())
+		}
+	}
+	l.mu.Unlock()
+	if err == nil {
+		err = l.diskError("closing a segment", l.finishRoll())
+	}
+	return rolled && err == nil, err
+}
+
+func (l *Log) rollDue(due func(*segment) bool) (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s, cfg := l.active(), l.cfg.Load()
-	bound := cfg.SegmentMs - s.jitterMs
-	if maxAgeMs > 0 {
-		bound = min(bound, maxAgeMs)
-	}
-	if s.size() == 0 || now.UnixMilli()-s.createdMs <= bound {
+	if l.active().size() == 0 || !due(l.active()) {
 		return false, nil
 	}
 	if err := l.writable(); err != nil {
 		return false, err
 	}
-	return true, l.roll(l.end.Load())
-}
-
-// Roll seals the active segment unless it is empty.
-func (l *Log) Roll() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.writable(); err != nil {
-		return err
-	}
-	if l.active().size() == 0 {
-		return nil
-	}
-	return l.roll(l.end.Load())
+	return true, nil
 }

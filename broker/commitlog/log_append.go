@@ -223,7 +223,7 @@ func (l *Log) appendLocked(run []byte, head record.Batch, cfg *Config) error {
 		if !fitsRelative(base, last) {
 			base = head.BaseOffset()
 		}
-		if err := l.roll(base); err != nil {
+		if err := l.roll(base, head.BaseOffset()); err != nil {
 			return err
 		}
 		seg = l.active()
@@ -237,9 +237,6 @@ func (l *Log) appendLocked(run []byte, head record.Batch, cfg *Config) error {
 		}
 	}
 	at := seg.size()
-	if end := at + int64(len(run)); end > seg.reservedBytes {
-		seg.reserve(end, int64(cfg.SegmentBytes), l.m.nowMs(), l.m.disk)
-	}
 	if err := seg.log.writeAt(run, at); err != nil {
 		return l.cutPartial(seg, at, err)
 	}
@@ -249,7 +246,7 @@ func (l *Log) appendLocked(run []byte, head record.Batch, cfg *Config) error {
 	if err := l.took(seg, run, at, cfg); err != nil {
 		return err
 	}
-	l.askSpare(seg, cfg)
+	l.askTend(seg, cfg)
 	return nil
 }
 

@@ -6,16 +6,30 @@ import (
 	"io/fs"
 	"math"
 	"slices"
+	"sync"
 
 	"varve/protocol"
 )
 
-// roll seals the active segment and begins a new one at base. On any failure
-// the old segment stays active, and the new one is durably gone before anything
-// can be written at its offsets. An empty segment is dropped instead of sealed.
-func (l *Log) roll(base int64) error {
+// unfinishedRoll is what a roll leaves to be done once appends go on: nothing of it is needed to write or to read.
+type unfinishedRoll struct {
+	old, next *segment
+	snapshot  []byte // producers' state before next
+	prepared  bool   // no append had to wait for the disk
+}
+
+// roll ends the active segment and begins a new one at base, whose first batch will be at offset first. With a spare it does
+// not wait for the disk; what is left to be done for the old segment finishRoll does. When there is no new segment the old
+// one stays active, and the new one is durably gone before anything can be written at its offsets. An empty segment is
+// dropped instead of sealed. The caller holds mu.
+func (l *Log) roll(base, first int64) error {
+	if err := l.finishRoll(); err != nil { // of the roll before, if that is so short a time ago
+		return l.diskError("sealing a segment", err)
+	}
 	old := l.active()
-	next, err := l.openSegment(base)
+	// A crash may leave a spare that is in use under its old name: then its first batch says what it is.
+	prepared := l.spare != nil && base == first && old.size() > 0
+	next, err := l.openSegment(base, prepared)
 	if err != nil {
 		return l.diskError("new segment", err)
 	}
@@ -24,16 +38,13 @@ func (l *Log) roll(base int64) error {
 	segs := slices.Clone(l.segments())
 	if old.size() == 0 {
 		segs = segs[:len(segs)-1]
-	} else if err = old.seal(); err == nil {
-		err = l.takeSnapshot(base)
-	}
-	if err != nil {
-		l.giveUp(next)
-		return l.diskError("sealing a segment", err)
+	} else {
+		old.end()
+		l.unfinished.Store(&unfinishedRoll{old: old, next: next, snapshot: l.producers.encode(), prepared: prepared})
 	}
 	l.setSegments(append(segs, next))
+	l.spareAsked = false
 	l.dirDirty.Store(true)
-	l.m.opts.Events.Emit(SegmentRolled{Partition: l.tp.String(), Base: old.base, Next: base, Bytes: old.size()})
 	l.m.flusher.askSealed(l)
 	if old.size() > 0 {
 		return nil
@@ -42,15 +53,64 @@ func (l *Log) roll(base int64) error {
 	return l.clearLeftover()
 }
 
-// takeSnapshot writes the producers' state as it is before offset off. The next
-// flush makes it durable; a torn one is known by its CRC.
-func (l *Log) takeSnapshot(off int64) error {
+// finishRoll does what the last roll left. After an error the log is readable and durable as before, and it may be called
+// again.
+func (l *Log) finishRoll() error {
+	if l.unfinished.Load() == nil {
+		return nil
+	}
+	l.finishing.Lock()
+	defer l.finishing.Unlock()
+	r := l.unfinished.Load()
+	if r == nil {
+		return nil
+	}
+	if err := r.next.log.settleName(); err != nil {
+		return err
+	}
+	if err := r.old.sealIndexes(); err != nil {
+		return err
+	}
+	if err := l.writeSnapshot(r.next.base, r.snapshot); err != nil {
+		return err
+	}
+	l.dirDirty.Store(true)
+	l.unfinished.Store(nil)
+	l.m.opts.Events.Emit(SegmentRolled{Partition: l.tp.String(), Base: r.old.base, Next: r.next.base, Bytes: r.old.size(), Prepared: r.prepared})
+	return nil
+}
+
+// unsyncedSnapshots are the offsets of producer snapshots that the next flush makes durable.
+type unsyncedSnapshots struct {
+	mu      sync.Mutex
+	offsets []int64
+}
+
+func (u *unsyncedSnapshots) add(offsets ...int64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.offsets = append(u.offsets, offsets...)
+}
+
+func (u *unsyncedSnapshots) take() []int64 {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	out := u.offsets
+	u.offsets = nil
+	return out
+}
+
+// takeSnapshot writes the producers' state as it is before offset off.
+func (l *Log) takeSnapshot(off int64) error { return l.writeSnapshot(off, l.producers.encode()) }
+
+// writeSnapshot writes the snapshot before offset off. The next flush makes it durable; a torn one is known by its CRC.
+func (l *Log) writeSnapshot(off int64, snapshot []byte) error {
 	f, err := l.m.fs.Create(l.path(fileName(off, snapshotSuffix)), writeCategory)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(l.producers.encode())
-	l.unsyncedSnapshots = append(l.unsyncedSnapshots, off)
+	_, err = f.Write(snapshot)
+	l.snapshots.add(off)
 	l.dirDirty.Store(true)
 	return errors.Join(err, f.Close())
 }
@@ -83,13 +143,17 @@ func (l *Log) Flush() error { return l.flushAndTell(true) }
 func (l *Log) flushAndTell(whole bool) error {
 	err := l.m.offlineError()
 	if err == nil {
-		err = l.flush(whole)
-		if noDescriptor(err) {
+		var unfinished error
+		unfinished, err = l.flush(whole)
+		switch {
+		case noDescriptor(err):
 			l.flushOwed.Store(true) // nothing was synced and failed: a later one may work
 			return l.diskError("flush", err)
-		}
-		if err != nil {
+		case err != nil:
 			err = l.m.goOffline(fmt.Errorf("flush of %s: %w", l.tp, err))
+		case unfinished != nil:
+			l.flushOwed.Store(true)
+			err = l.diskError("sealing a segment", unfinished)
 		}
 	}
 	l.mu.Lock()
@@ -101,23 +165,29 @@ func (l *Log) flushAndTell(whole bool) error {
 	return err
 }
 
-func (l *Log) flush(whole bool) error {
+// flush first finishes the last roll. Without room for that what is appended becomes durable all the same, as far as one
+// unfinished segment reaches, and unfinished says why not further.
+func (l *Log) flush(whole bool) (unfinished, err error) {
+	unfinished = l.finishRoll()
+	if unfinished != nil && !isFull(unfinished) {
+		return nil, unfinished
+	}
 	l.flushing.Lock()
 	defer l.flushing.Unlock()
 	state := l.beginFlush(whole)
-	err := l.syncAll(state)
+	err = l.syncAll(state)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err != nil {
-		l.unsyncedSnapshots = append(l.unsyncedSnapshots, state.snapshots...)
+		l.snapshots.add(state.snapshots...)
 		l.dirDirty.Store(true)
-		return err
+		return nil, err
 	}
 	for _, s := range state.sealed {
 		s.unsyncedSeal = false
 	}
 	l.recoveryPoint.Store(max(l.recoveryPoint.Load(), state.end))
-	return nil
+	return unfinished, nil
 }
 
 func (l *Log) syncAll(state flushState) error {
@@ -145,18 +215,21 @@ func (l *Log) syncAll(state flushState) error {
 }
 
 // beginFlush picks what has to be synced for everything below End, or below the
-// active segment, to be durable.
+// active segment, to be durable. A segment whose roll is not finished counts as the active one: the recovery point may
+// reach its end, and then the next start does not believe its indexes.
 func (l *Log) beginFlush(whole bool) flushState {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	segs, active := l.segments(), l.active()
-	state := flushState{end: min(l.end.Load(), active.base), snapshots: l.unsyncedSnapshots}
+	segs, active, end := l.segments(), l.active(), l.end.Load()
+	if r := l.unfinished.Load(); r != nil {
+		segs, active, end = segs[:len(segs)-1], r.old, r.old.next()
+	}
+	state := flushState{end: min(end, active.base), snapshots: l.snapshots.take()}
 	if whole {
-		state.end, state.active = l.end.Load(), active
+		state.end, state.active = end, active
 		l.unflushedFrom.Store(0)
 		l.flushOwed.Store(false)
 	}
-	l.unsyncedSnapshots = nil
 	for _, s := range segs[:len(segs)-1] {
 		if s.unsyncedSeal || s.next() > l.recoveryPoint.Load() {
 			state.sealed = append(state.sealed, s)

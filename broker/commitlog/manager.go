@@ -23,7 +23,7 @@ type Manager struct {
 	fs      FS
 	cache   *fileCache
 	flusher *flusher
-	spares  chan spareWish
+	tending chan *Log
 	lock    io.Closer
 	props   metaProperties
 
@@ -104,9 +104,9 @@ func OpenManager(opts ManagerOptions) (*Manager, error) {
 		return nil, &LockedError{Dir: opts.Dir, Err: err}
 	}
 	m := &Manager{opts: opts, fs: opts.FS, lock: lock, logs: map[topicPartition]*Log{},
-		spares: make(chan spareWish, spareWishesMax),
-		cache:  &fileCache{fs: opts.FS, maxOpenFiles: opts.MaxOpenFiles},
-		disk:   newDiskGuard(opts.FS, opts.Dir, opts.DiskReserveBytes, opts.Now, opts.Events)}
+		tending: make(chan *Log, tendLogsMax),
+		cache:   &fileCache{fs: opts.FS, maxOpenFiles: opts.MaxOpenFiles},
+		disk:    newDiskGuard(opts.FS, opts.Dir, opts.DiskReserveBytes, opts.Now, opts.Events)}
 	if err := m.open(); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
@@ -114,7 +114,7 @@ func OpenManager(opts ManagerOptions) (*Manager, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	m.cancel = cancel
 	m.wg.Go(func() { m.housekeeping(ctx) })
-	m.wg.Go(func() { m.makeSpares(ctx) })
+	m.wg.Go(func() { m.tendAll(ctx) })
 	return m, nil
 }
 

@@ -1,12 +1,14 @@
 package commitlog
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"varve/protocol"
@@ -27,7 +29,7 @@ type folder struct {
 }
 
 // sweep lists a partition folder and removes what an interrupted step left
-// there: temporary files, copies in the making, spare files, indexes without a log.
+// there: temporary files, copies in the making, unused spare files, indexes without a log.
 func sweep(fsys FS, dir string) (folder, error) {
 	f := folder{indexes: map[string]bool{}}
 	names, err := fsys.List(dir)
@@ -38,6 +40,14 @@ func sweep(fsys FS, dir string) (folder, error) {
 	for _, name := range names {
 		if off, suffix, ok := parseFileName(name); ok && suffix == logSuffix {
 			f.bases = append(f.bases, off)
+		}
+	}
+	for _, name := range names {
+		if !strings.HasSuffix(name, aheadSuffix) {
+			continue
+		}
+		if err := f.adopt(fsys, dir, name); err != nil {
+			return f, err
 		}
 	}
 	for _, name := range names {
@@ -57,6 +67,33 @@ func sweep(fsys FS, dir string) (folder, error) {
 		}
 	}
 	return f, nil
+}
+
+// adopt gives a spare that was in use when the node stopped its name, by the offset of its first batch. Whether that is one,
+// and follows what is there, recovery finds out; but a segment is never put among others.
+func (f *folder) adopt(fsys FS, dir, name string) error {
+	file, err := fsys.Open(fsys.PathJoin(dir, name))
+	if err != nil {
+		return err
+	}
+	var head [8]byte
+	n, err := file.ReadAt(head[:], 0)
+	if err = errors.Join(unlessEOF(err), file.Close()); err != nil || n < len(head) {
+		return err
+	}
+	base := int64(binary.BigEndian.Uint64(head[:]))
+	if last := len(f.bases) - 1; last < 0 || base <= f.bases[last] {
+		return nil
+	}
+	f.bases = append(f.bases, base)
+	return fsys.Rename(fsys.PathJoin(dir, name), fsys.PathJoin(dir, fileName(base, logSuffix)))
+}
+
+func unlessEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
 }
 
 // load opens the segments of a partition folder and brings them into a state
@@ -154,7 +191,8 @@ func (l *Log) finishLoad(epochs []EpochStart, st loadState) error {
 		return err
 	}
 	if l.recoveryPoint.Load() < end || !st.clean {
-		return l.flush(true)
+		_, err := l.flush(true)
+		return err
 	}
 	return nil
 }
@@ -359,7 +397,7 @@ func (r *recovery) scan(s *segment, last bool) (whole bool, err error) {
 		x.onDisk, x.tail, x.firsts = 0, nil, nil
 	}
 	s.resetState()
-	s.reservedBytes = v.size + 1 // what the life before had reserved is not known: enough for giveBack to act
+	s.reservedBytes.Store(v.size + 1) // what the life before had reserved is not known: enough for giveBack to act
 	if err := s.log.acquire(); err != nil {
 		return false, err
 	}

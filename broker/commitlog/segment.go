@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"varve/protocol"
@@ -69,8 +70,11 @@ type segment struct {
 	createdMs       int64
 	jitterMs        int64
 	bytesSinceIndex int64
-	reservedBytes   int64 // of the log file: blocks up to here may be there already
-	unsyncedSeal    bool  // sealed, and not yet synced as a whole
+	unsyncedSeal    bool // sealed, and not yet synced as a whole
+
+	reserving     sync.Mutex   // of blocks being reserved or given back, so that none are left behind
+	reservedBytes atomic.Int64 // of the log file: blocks up to here may be there already; changed under reserving
+	ballast       bool         // may be there too; under reserving
 }
 
 func newSegment(cache *fileCache, dir string, base int64) *segment {
@@ -151,10 +155,20 @@ func (s *segment) noteAborted(t AbortedTxn) {
 	s.txns.append(e[:])
 }
 
-// seal writes the indexes out to their exact size.
+// seal ends the segment: it grows no more.
 func (s *segment) seal() error {
+	s.end()
+	return s.sealIndexes()
+}
+
+// end is what of seal needs no disk.
+func (s *segment) end() {
 	s.noteTime()
 	s.unsyncedSeal = true
+}
+
+// sealIndexes writes the indexes out to their exact size. It may be called again after an error.
+func (s *segment) sealIndexes() error {
 	return errors.Join(s.offsets.seal(true), s.times.seal(true), s.txns.seal(false))
 }
 

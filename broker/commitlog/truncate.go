@@ -21,7 +21,7 @@ func (l *Log) TruncateTo(off int64) error {
 	}
 	l.lockAll()
 	defer l.unlockAll()
-	if err := l.writable(); err != nil {
+	if err := l.writableWhole(); err != nil {
 		return err
 	}
 	if off >= l.end.Load() {
@@ -80,6 +80,14 @@ func (l *Log) batchStart(off int64) (int64, error) {
 	defer s.log.release()
 	base, _, _, err := s.find(off, s.view())
 	return min(base, off), err
+}
+
+// writableWhole is writable, once the last roll is finished.
+func (l *Log) writableWhole() error {
+	if err := l.writable(); err != nil {
+		return err
+	}
+	return l.diskError("sealing a segment", l.finishRoll())
 }
 
 func (l *Log) lockAll() {
@@ -346,7 +354,7 @@ func (l *Log) startEmpty(next int64, ps *producers) error {
 			return err
 		}
 	}
-	s, err := l.openSegment(next)
+	s, err := l.openSegment(next, false)
 	if err != nil {
 		return err
 	}
@@ -377,7 +385,7 @@ func (l *Log) StartFromTier(next, logStart int64, epochs []EpochStart, producerS
 	}
 	l.lockAll()
 	defer l.unlockAll()
-	if err := l.writable(); err != nil {
+	if err := l.writableWhole(); err != nil {
 		return err
 	}
 	if err := l.lowerRecoveryPoint(next); err != nil {
@@ -440,9 +448,14 @@ func (l *Log) LowerLogStart(off int64) error {
 func (l *Log) FreeBelow(off int64) (freedBytes int64, err error) {
 	l.structure.Lock()
 	defer l.structure.Unlock()
+	unfinished := l.finishRoll() // in which case what it is of stays
 	segs := l.segments()
+	kept := len(segs) - 1
+	if unfinished != nil {
+		kept--
+	}
 	n := 0
-	for n < len(segs)-1 && segs[n+1].base <= off {
+	for n < kept && segs[n+1].base <= off {
 		n++
 	}
 	if n == 0 {

@@ -296,9 +296,10 @@ func TestElectionAgainstTheTier(t *testing.T) {
 			if e := l.EpochAt(c.end); e != int32(len(c.local)) {
 				t.Fatalf("epoch %d at the new record", e)
 			}
-			if led := tier.leads(id, 0); led == nil || led.LeaderEpoch() != int32(len(c.local)) || led.LastStable() != c.end+1 {
-				t.Fatalf("%+v", led)
-			}
+			await(t, "the tier to hear of it", func() bool {
+				led := tier.leads(id, 0)
+				return led != nil && led.LeaderEpoch() == int32(len(c.local)) && led.LastStable() == c.end+1
+			})
 		})
 	}
 }

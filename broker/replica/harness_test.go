@@ -28,11 +28,15 @@ type faultFS struct {
 	power *powerCut
 	fail  atomic.Pointer[error]
 	sync  atomic.Pointer[error] // fails syncs only
+	ask   atomic.Pointer[func(errorfs.Op)]
 }
 
 func newFaultFS(mem *commitlog.MemFS, power *powerCut) *faultFS {
 	f := &faultFS{mem: mem, power: power}
 	f.FS = errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if ask := f.ask.Load(); ask != nil {
+			(*ask)(op)
+		}
 		if op.Kind.ReadOrWrite() != errorfs.OpIsWrite || op.Kind == errorfs.OpFileClose {
 			return nil
 		}
