@@ -48,7 +48,8 @@
 // rest. Pebble is flushed and synced before a snapshot is complete, so Raft never cuts entries that Pebble lacks. A snapshot received
 // from a leader is written down by Raft before Restore is called; a crash in between would leave a hole, so Open compares the
 // newest snapshot's own index with Pebble's and restores first. Restore fills a new folder and switches a pointer file by rename: the
-// old or the new state counts, whole, and the other is removed at the next start.
+// old or the new state counts, whole, and the other is removed at the next start. A log that has lost its tail ends before the
+// state: the leader fills it with entries that change nothing before it gives an index to a command.
 //
 // # Errors
 //

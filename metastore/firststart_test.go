@@ -3,6 +3,7 @@ package metastore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"testing"
 	"time"
@@ -64,4 +65,39 @@ func voters(t *testing.T, s *Store) int {
 		}
 	}
 	return len(f.Configuration().Servers)
+}
+
+// TestStateAheadOfLog: a log that lost its tail, by a damaged block or because it was copied before the state was, has the state's last indexes still
+// to give out. A command that got one of them would be passed over as applied before, and answered as if it had been.
+func TestStateAheadOfLog(t *testing.T) {
+	dir := t.TempDir()
+	s := openTest(t, Options{Dir: dir, NodeID: 1})
+	randomRun(t, s, 3, 400)
+	rows := dump(t, s.fsm)
+	closeTest(t, s)
+	w, err := wal.Open(filepath.Join(dir, "raft"), wal.WithSegmentSize(walSegmentBytes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, err := w.LastIndex()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(w.DeleteRange(last-300, last), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for round := range 2 {
+		s = openTest(t, Options{Dir: dir, NodeID: 1})
+		if got := dump(t, s.fsm); round == 0 && got != rows {
+			t.Fatalf("started with\n%s\nwas\n%s", got, rows)
+		}
+		name := fmt.Sprintf("late-%d", round)
+		if r := propose(t, s, createTopicCmd(name, 1)); r.Index < last {
+			t.Errorf("a command at index %d, the state has had %d", r.Index, last)
+		}
+		if _, ok := s.Image().Topic(name); !ok {
+			t.Errorf("topic %s was created and is not there", name)
+		}
+		closeTest(t, s)
+	}
 }

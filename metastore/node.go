@@ -345,14 +345,35 @@ func (s *Store) leaderWork() error {
 	return s.sweepTopics(s.stopped)
 }
 
-// barrier waits until everything committed before is applied. Close waits for it: Raft does not answer what is queued when it shuts down.
+// barrier waits until everything committed before is applied, and until the log has passed the state's index: see passState. Close waits for it:
+// Raft does not answer what is queued when it shuts down.
 func (s *Store) barrier() error {
 	s.gate.RLock()
 	defer s.gate.RUnlock()
 	if s.closed {
 		return raft.ErrRaftShutdown
 	}
-	return s.raft.Barrier(barrierTimeout).Error()
+	if err := s.raft.Barrier(barrierTimeout).Error(); err != nil {
+		return err
+	}
+	return s.passState()
+}
+
+// passState fills a log that ends before the state does, with entries that change nothing. A log loses its tail to a damaged block, or to a backup
+// that copied it before the state; commands at indexes that the state has had would be passed over and answered as if they had been applied.
+func (s *Store) passState() error {
+	for applied := s.Image().Index(); s.raft.LastIndex() < applied; {
+		fill := make([]raft.Future, min(applied-s.raft.LastIndex(), maxAppendEntries))
+		for i := range fill {
+			fill[i] = s.raft.Barrier(barrierTimeout)
+		}
+		for _, f := range fill {
+			if err := f.Error(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func (s *Store) bootstrap(ctx context.Context) error {
