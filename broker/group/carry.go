@@ -165,19 +165,10 @@ func (m *Machine) put(r *Request, offsets []*metapb.GroupOffset) {
 		m.answer(r.Ticket, protocol.CoordinatorNotAvailable)
 		return
 	}
-	records := make([]Record, 0, len(offsets))
-	stored := make([]offset, 0, len(offsets))
+	stored := make([]parsed, 0, len(offsets))
 	for _, in := range offsets {
 		o := offset{at: in.Offset, leaderEpoch: in.LeaderEpoch, metadata: in.Metadata, commitMs: m.nowMs(), expireMs: noTimestamp}
-		stored = append(stored, o)
-		records = append(records, offsetRecord(in.Group, in.Topic, in.Partition, o))
+		stored = append(stored, parsed{group: in.Group, topic: in.Topic, partition: in.Partition, offset: &o})
 	}
-	m.write(records, func(err protocol.ErrorCode) {
-		if err == protocol.None {
-			for i, in := range offsets {
-				m.putOffset(in.Group, in.Topic, in.Partition, &stored[i])
-			}
-		}
-		m.answer(r.Ticket, err)
-	})
+	m.writeOffsets(stored, func(err protocol.ErrorCode) { m.answer(r.Ticket, err) })
 }

@@ -92,7 +92,7 @@ type Machine struct {
 	groups  map[string]*group
 	timers  timers
 	flight  []*operation   // whose appends are under way, in the order of the log
-	storing map[string]int // commits under way, by group: their offsets are not in the group yet
+	storing map[string]int // offsets whose appends are under way, by group: they are not in the group yet
 	lastID  uint64
 	now     time.Time // of the step
 	out     Effects
@@ -162,13 +162,13 @@ func (m *Machine) request(r *Request) {
 	case *kmsg.OffsetCommitRequest:
 		m.commit(r, body)
 	case *kmsg.OffsetDeleteRequest:
-		m.deleteOffsets(r, body)
+		m.afterCommits(body.Group, func() { m.deleteOffsets(r, body) })
 	case *FetchOffsets:
 		m.fetch(r, body)
 	case *Describe:
 		m.describe(r, body)
 	case *Delete:
-		m.deleteGroup(r, body)
+		m.afterCommits(body.Group, func() { m.deleteGroup(r, body) })
 	case *List:
 		m.list(r, body)
 	case allOffsets:
@@ -206,12 +206,21 @@ func (m *Machine) write(records []Record, then func(protocol.ErrorCode)) {
 	m.flight = append(m.flight, &operation{last: m.lastID, then: []func(protocol.ErrorCode){then}})
 }
 
-// writeOffsets is write for offsets that a group is to hold.
-func (m *Machine) writeOffsets(id string, records []Record, then func(protocol.ErrorCode)) {
-	m.storing[id]++
+// writeOffsets stores offsets, puts them into their groups, and calls then.
+func (m *Machine) writeOffsets(offsets []parsed, then func(protocol.ErrorCode)) {
+	records := make([]Record, 0, len(offsets))
+	for _, p := range offsets {
+		records = append(records, offsetRecord(p.group, p.topic, p.partition, *p.offset))
+		m.storing[p.group]++
+	}
 	m.write(records, func(err protocol.ErrorCode) {
-		if m.storing[id]--; m.storing[id] == 0 {
-			delete(m.storing, id)
+		for _, p := range offsets {
+			if m.storing[p.group]--; m.storing[p.group] == 0 {
+				delete(m.storing, p.group)
+			}
+			if err == protocol.None {
+				m.putOffset(p.group, p.topic, p.partition, p.offset)
+			}
 		}
 		then(err)
 	})
@@ -230,6 +239,15 @@ func (m *Machine) afterWrites(fn func()) {
 	}
 	last := m.flight[len(m.flight)-1]
 	last.then = append(last.then, func(protocol.ErrorCode) { fn() })
+}
+
+// afterCommits is for what removes offsets: it must know those of the group that are being stored, or they would come after it.
+func (m *Machine) afterCommits(group string, fn func()) {
+	if m.storing[group] == 0 {
+		fn()
+		return
+	}
+	m.afterWrites(fn)
 }
 
 func (m *Machine) appended(ev Appended) {
@@ -406,12 +424,13 @@ func (m *Machine) loaded(ev Loaded) {
 
 // stop answers all that waits.
 func (m *Machine) stop(err protocol.ErrorCode) {
-	for _, op := range m.flight {
+	for len(m.flight) > 0 { // what waited for one may begin another
+		op := m.flight[0]
+		m.flight = m.flight[1:]
 		for _, then := range op.then {
 			then(err)
 		}
 	}
-	m.flight = nil
 	m.out.Appends = nil
 	for _, g := range m.sorted() {
 		for _, mem := range g.members {

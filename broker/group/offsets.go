@@ -25,7 +25,6 @@ func (m *Machine) commit(r *Request, req *kmsg.OffsetCommitRequest) {
 	}
 	resp := FailCommit(req, protocol.None)
 	var stored []parsed
-	var records []Record
 	for i := range req.Topics {
 		t := &req.Topics[i]
 		for j := range t.Partitions {
@@ -35,21 +34,16 @@ func (m *Machine) commit(r *Request, req *kmsg.OffsetCommitRequest) {
 				continue
 			}
 			o := m.offsetOf(req, p)
-			stored = append(stored, parsed{topic: t.Topic, partition: p.Partition, offset: &o})
-			records = append(records, offsetRecord(req.Group, t.Topic, p.Partition, o))
+			stored = append(stored, parsed{group: req.Group, topic: t.Topic, partition: p.Partition, offset: &o})
 		}
 	}
-	if len(records) == 0 {
+	if len(stored) == 0 {
 		m.answer(r.Ticket, resp)
 		return
 	}
-	m.writeOffsets(req.Group, records, func(err protocol.ErrorCode) {
+	m.writeOffsets(stored, func(err protocol.ErrorCode) {
 		if err != protocol.None {
-			m.answer(r.Ticket, FailCommit(req, err))
-			return
-		}
-		for _, p := range stored {
-			m.putOffset(req.Group, p.topic, p.partition, p.offset)
+			resp = FailCommit(req, err)
 		}
 		m.answer(r.Ticket, resp)
 	})
@@ -267,9 +261,15 @@ func (g *group) all() (out []parsed) {
 	return out
 }
 
-// topicsGone removes the offsets of deleted topics, whatever the group does.
+// topicsGone removes the offsets of deleted topics, whatever the group does, those that are being stored too: a topic that is made
+// anew under the same name has other records at them.
 func (m *Machine) topicsGone(topics []string) {
-	m.removeTopics(func(topic string) bool { return slices.Contains(topics, topic) })
+	remove := func() { m.removeTopics(func(topic string) bool { return slices.Contains(topics, topic) }) }
+	if len(m.storing) == 0 {
+		remove()
+		return
+	}
+	m.afterWrites(remove)
 }
 
 func (m *Machine) removeTopics(gone func(topic string) bool) {
