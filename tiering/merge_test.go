@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -415,6 +416,81 @@ func TestReadersAcrossMerge(t *testing.T) {
 	}
 	w.settle()
 	w.check()
+}
+
+// TestMergeEpochs: a merged object says once, and in order, which leader epochs lead to it and lie in it.
+func TestMergeEpochs(t *testing.T) {
+	w := newMergeWorld(t, 40_000, nil)
+	w.start()
+	for range 3 {
+		w.trickle(5)
+		w.stop()
+		w.newEpoch()
+		w.start()
+	}
+	defer w.stop()
+	w.trickle(5)
+	before := w.state().Epochs
+	if err := w.merge(); err != nil {
+		t.Fatal(err)
+	}
+	rows := rowsOf(t, w.meta, w.part.id)
+	if len(rows) > 4 || rows[0].Generation == 0 || len(before) != 4 || fmt.Sprint(w.state().Epochs) != fmt.Sprint(before) {
+		t.Fatalf("%d rows, epochs %v, were %v", len(rows), w.state().Epochs, before)
+	}
+	x, err := w.m.index(w.ctx, rows[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []commitlog.EpochStart
+	for _, e := range before {
+		if e.Start < rows[0].Next {
+			want = append(want, commitlog.EpochStart{Epoch: e.Epoch, Start: e.Start})
+		}
+	}
+	if !slices.Equal(x.Epochs, want) || len(want) < 2 {
+		t.Fatalf("epochs %v, want %v", x.Epochs, want)
+	}
+	w.settle()
+	w.check()
+}
+
+// TestMergeLooksAgain: what was too large for a merge under one config is looked at again under another.
+func TestMergeLooksAgain(t *testing.T) {
+	w := newMergeWorld(t, 1500, nil)
+	w.start()
+	defer w.stop()
+	w.trickle(20)
+	if err := w.merge(); err != nil || len(w.rows()) != 20 {
+		t.Fatalf("%d rows: %v: the test shows nothing", len(w.rows()), err)
+	}
+	w.part.mu.Lock()
+	w.part.cfg.SegmentBytes = 40_000
+	w.part.mu.Unlock()
+	if err := w.merge(); err != nil || len(w.rows()) > 6 {
+		t.Fatalf("%d rows: %v", len(w.rows()), err)
+	}
+}
+
+// TestMergeOfWrongTimes: a source with a record that is newer than its row says is not merged: the row of the result would hide it from
+// lookups by time.
+func TestMergeOfWrongTimes(t *testing.T) {
+	w := newMergeWorld(t, 40_000, nil)
+	w.start()
+	defer w.stop()
+	w.trickle(4)
+	rows := w.rows()
+	exp, err := w.m.gather(w.ctx, rows, w.part.cfg)
+	if err != nil || exp.MaxTimestamp != rows[3].MaxTimestamp {
+		t.Fatal(err)
+	}
+	exp.Close()
+	object := w.object(w.m.rowKey(rows[3]))
+	rows[3].MaxTimestamp--
+	w.put(w.m.rowKey(rows[3]), object) // its key says so too
+	if _, err := w.m.gather(w.ctx, rows, w.part.cfg); !isCorrupt(err) {
+		t.Fatalf("got %v", err)
+	}
 }
 
 // TestMergeTxns: aborted transactions of all sources are there, in order, once.

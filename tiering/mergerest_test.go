@@ -169,3 +169,50 @@ func (w *world) unqueueMerge() {
 	defer w.m.mu.Unlock()
 	w.m.mergeable, w.pt2().merge.queued, w.pt2().merge.look = nil, false, false
 }
+
+// TestMergeDueOfEarlierRun: neighbours that will be merged once they have rested are not forgotten for what comes after them.
+func TestMergeDueOfEarlierRun(t *testing.T) {
+	w := newMergeWorld(t, 8000, nil)
+	w.start()
+	defer w.stop()
+	w.trickle(2)
+	w.appendSized(1, 450, 0) // too large for a merge
+	w.trickle(1)
+	w.trickle(1)
+	rows := w.rows()
+	p := w.m.mergePolicy(w.part.cfg)
+	if len(rows) != 4 || p.small(rows[2]) || !p.small(rows[3]) {
+		t.Fatalf("rows %+v", rows)
+	}
+	f, err := w.m.findMerge(w.pt(), p, 0)
+	if err != nil || len(f.old) != 0 || f.dueMs != quietAt(rows[:2]) || f.settled != 0 {
+		t.Fatalf("due %d, not %d; settled %d, %d to merge: %v", f.dueMs, quietAt(rows[:2]), f.settled, len(f.old), err)
+	}
+	w.clock.advance(25 * time.Hour)
+	if err := w.merge(); err != nil || len(w.rows()) != 3 {
+		t.Fatalf("%d rows: %v", len(w.rows()), err)
+	}
+}
+
+// TestMergeLeavesAlone: the segment that log start lies in, and objects of another store.
+func TestMergeLeavesAlone(t *testing.T) {
+	w := newMergeWorld(t, 40_000, nil)
+	w.start()
+	defer w.stop()
+	w.trickle(20)
+	if err := w.meta.AdvanceLogStart(w.ctx, w.part.id, 0, 0, 4); err != nil {
+		t.Fatal(err)
+	}
+	f, err := w.m.findMerge(w.pt(), w.m.mergePolicy(w.part.cfg), 0)
+	if err != nil || len(f.old) < 8 || f.old[0].Base != 6 {
+		t.Fatalf("%d to merge: %v", len(f.old), err)
+	}
+	other := newMergeWorld(t, 40_000, nil)
+	other.start()
+	defer other.stop()
+	other.finished(0, 20, "mem:old#p")
+	f, err = other.m.findMerge(other.pt(), other.m.mergePolicy(other.part.cfg), 0)
+	if err != nil || len(f.old) != 0 || f.dueMs != never {
+		t.Fatalf("%d to merge, due %d: %v", len(f.old), f.dueMs, err)
+	}
+}
