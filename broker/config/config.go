@@ -164,6 +164,7 @@ func (c *Config) resolve() []error {
 	if len(errs) == 0 {
 		c.resolveListeners(&errs)
 		c.checkTopicDefaults(&errs)
+		c.checkConnections(&errs)
 	}
 	return errs
 }

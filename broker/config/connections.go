@@ -44,3 +44,11 @@ func addressBounds() Check {
 		return ok
 	}}
 }
+
+// checkConnections refuses to shut out every address (KafkaConfig.validateValues): nobody could take that back through Kafka.
+func (c *Config) checkConnections(errs *[]error) {
+	const key = "max.connections.per.ip"
+	if c.Int(key) == 0 && len(c.ConnectionsPerIP()) == 0 {
+		*errs = append(*errs, c.at(key, "no address could connect", "name those that may in max.connections.per.ip.overrides"))
+	}
+}

@@ -239,6 +239,7 @@ func (c *Config) fits(values map[string]string, perBroker bool) error {
 	errs = nil // what an older version left behind is passed over
 	candidate.checkTopicDefaults(&errs)
 	candidate.checkLocalDefaults(&errs)
+	candidate.checkConnections(&errs)
 	if len(errs) > 0 {
 		return refuse("%v", fmt.Errorf("invalid configuration: %w", errs[0]))
 	}
