@@ -14,7 +14,7 @@ const (
 	maxReadBytes = 8 << 20
 	// enoughBytes is when a Read stops to wait for more: what it has is on its way to the
 	// client while the rest comes.
-	enoughBytes = 512 << 10
+	enoughBytes = 2 << 20
 	// maxCopiedBytes is up to where a result is copied: it would hold a whole chunk.
 	maxCopiedBytes = 32 << 10
 	// maxReadTries is how often the metastore is asked again after a missing object.

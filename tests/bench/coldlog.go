@@ -91,13 +91,18 @@ func (l *coldLog) bytes(readers int) int64 {
 
 // readAll has each reader read its share of the log, in order, and accounts for it to the process.
 func (l *coldLog) readAll(addr string, pid, readers, fetchBytes int) (sample, error) {
+	return l.spread(pid, readers, func(from, to int) (int64, error) { return l.readRange(addr, from, to, fetchBytes) })
+}
+
+// spread has each reader read its share of the batches.
+func (l *coldLog) spread(pid, readers int, read func(from, to int) (requests int64, err error)) (sample, error) {
 	share := l.batches / readers
 	fetches := make([]int64, readers)
 	used, err := measure(pid, func() error {
 		var g errgroup.Group
 		for i := range readers {
 			g.Go(func() (err error) {
-				fetches[i], err = l.readRange(addr, i*share, (i+1)*share, fetchBytes)
+				fetches[i], err = read(i*share, (i+1)*share)
 				return err
 			})
 		}
@@ -143,4 +148,23 @@ func (l *coldLog) readRange(addr string, from, to, fetchBytes int) (fetches int6
 		from += got / len(l.batch)
 	}
 	return fetches, nil
+}
+
+// readBare asks the loop of sendfile for as many bytes, over and over from the first half of one file.
+func (l *coldLog) readBare(addr string, fileBytes int64, from, to, fetchBytes int) (requests int64, err error) {
+	c, err := dial(addr)
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	inFile := int(fileBytes) / 2 / len(l.batch)
+	each := min(fetchBytes/len(l.batch), inFile)
+	for ; from < to; requests++ {
+		n := min(each, to-from)
+		if err := c.askBare(int64(from%(inFile-n+1)*len(l.batch)), n*len(l.batch), 1); err != nil {
+			return requests, err
+		}
+		from += n
+	}
+	return requests, nil
 }

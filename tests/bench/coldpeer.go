@@ -55,7 +55,7 @@ type peerReading struct {
 func coldPeerRows() []row {
 	of := func(name, title, bound string, r peerReading) row {
 		return row{name: "cold/dir-beside-kafka-" + name, title: title + "; the tier is a folder, of Apache Kafka its LocalTieredStorage", bound: bound,
-			sides: []string{varve, kafkaSide}, figures: []string{"MB/s", cpuPerGB, peakRSS}, alone: true, start: r.lane}
+			sides: r.sides(), figures: []string{"MB/s", cpuPerGB, peakRSS}, alone: true, start: r.lane}
 	}
 	return []row{
 		of("1MiB", "one reader, one partition, fetches of 1 MiB", boundPeer, peerReading{fetchBytes: coldFetchBytes, readers: 1}).want("MB/s", kafkaSide, 3, true),
@@ -68,7 +68,18 @@ func coldPeerRows() []row {
 	}
 }
 
+// sides: where the page cache holds the files and the harness reads, a loop of sendfile shows what the machine and one request at a time allow.
+func (r peerReading) sides() []string {
+	if r.kgo || r.disk {
+		return []string{varve, kafkaSide}
+	}
+	return []string{varve, kafkaSide, bare}
+}
+
 func (r peerReading) lane(ctx context.Context, b *bench, side string) (*lane, error) {
+	if side == bare {
+		return r.bareLane(ctx, b)
+	}
 	t, err := b.peerTier(ctx, side)
 	if err != nil {
 		return nil, err
@@ -90,6 +101,44 @@ func (r peerReading) lane(ctx context.Context, b *bench, side string) (*lane, er
 		}
 		return t.read(ctx, r)
 	}}, nil
+}
+
+// bareLane sends the same ranges out of one of the objects that varve's tier has.
+func (r peerReading) bareLane(ctx context.Context, b *bench) (*lane, error) {
+	t, err := b.peerTier(ctx, varve)
+	if err != nil {
+		return nil, err
+	}
+	t.stop()
+	object, size, err := t.largest()
+	if err != nil {
+		return nil, err
+	}
+	s, err := b.startBare(ctx, "sendfile", object)
+	if err != nil {
+		return nil, err
+	}
+	return &lane{cold: true, close: s.kill, round: func(context.Context) (sample, error) {
+		if err := pageCache(t.folder, true); err != nil {
+			return nil, err
+		}
+		return t.spread(s.pid, r.readers, func(from, to int) (int64, error) { return t.readBare(s.addr, size, from, to, r.fetchBytes) })
+	}}, nil
+}
+
+// largest is the object that holds most.
+func (t *peerTier) largest() (path string, size int64, err error) {
+	err = filepath.WalkDir(t.folder, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil && info.Size() > size {
+			path, size = p, info.Size()
+		}
+		return err
+	})
+	return path, size, err
 }
 
 // peerTier is the side's log in a folder, produced and settled by whoever asks first.

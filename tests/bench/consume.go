@@ -271,19 +271,24 @@ func (b *bench) consumeBare(ctx context.Context, r reading) (*lane, error) {
 	n := l.perFetch(r) * l.batchBytes
 	return &lane{close: s.kill, round: func(context.Context) (sample, error) {
 		return b.readRound(s, r, l, func(c *conn, at int) error {
-			var req [bareRequestBytes]byte
-			binary.BigEndian.PutUint64(req[4:], uint64(at*l.batchBytes))
-			binary.BigEndian.PutUint64(req[12:], uint64(n))
-			if _, err := c.Write(req[:]); err != nil {
-				return err
-			}
-			if err := c.begin(); err != nil {
-				return err
-			}
-			if want := r.partitions * (n + bareHeadBytes); c.left != want {
-				return fmt.Errorf("a reply of %d bytes, not %d", c.left, want)
-			}
-			return c.discard(c.left)
+			return c.askBare(int64(at*l.batchBytes), n, r.partitions)
 		})
 	}}, nil
+}
+
+// askBare has the loop of sendfile send a range of each of so many files.
+func (c *conn) askBare(off int64, n, files int) error {
+	var req [bareRequestBytes]byte
+	binary.BigEndian.PutUint64(req[4:], uint64(off))
+	binary.BigEndian.PutUint64(req[12:], uint64(n))
+	if _, err := c.Write(req[:]); err != nil {
+		return err
+	}
+	if err := c.begin(); err != nil {
+		return err
+	}
+	if want := files * (n + bareHeadBytes); c.left != want {
+		return fmt.Errorf("a reply of %d bytes, not %d", c.left, want)
+	}
+	return c.discard(c.left)
 }
