@@ -43,7 +43,7 @@ func (l *Log) roll(base, first int64) error {
 		l.unfinished.Store(&unfinishedRoll{old: old, next: next, snapshot: l.producers.encode(), prepared: prepared})
 	}
 	l.setSegments(append(segs, next))
-	l.spareAsked = false
+	l.spareAsked, l.spareBytes = false, 0
 	l.dirDirty.Store(true)
 	l.m.flusher.askSealed(l)
 	if old.size() > 0 {

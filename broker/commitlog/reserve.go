@@ -84,17 +84,18 @@ func (d *diskFile) addBallast() {
 	}
 }
 
-// giveBack frees the blocks behind the end of a segment that grows no more. A failure costs room on the disk and no
-// more than that; one that means more comes back from the sync that follows.
-func (s *segment) giveBack() {
+// giveBack frees the blocks behind the end of a segment that grows no more, and says whether there may have been some. A
+// failure costs room on the disk and no more than that; one that means more comes back from the sync that follows.
+func (s *segment) giveBack() bool {
 	s.reserving.Lock()
 	defer s.reserving.Unlock()
 	size := s.size()
 	if s.reservedBytes.Load() <= size && !s.ballast || s.log.acquire() != nil {
-		return
+		return false
 	}
 	defer s.log.release()
 	s.reservedBytes.Store(size)
 	s.ballast = false
 	s.log.dropAhead(size)
+	return true
 }

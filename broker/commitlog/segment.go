@@ -175,10 +175,11 @@ func (s *segment) sealIndexes() error {
 // sync makes the segment durable; the indexes only when it is sealed, as those
 // of the active one are rebuilt after a crash.
 func (s *segment) sync(sealed bool) error {
-	if sealed {
-		s.giveBack()
+	err := s.log.sync() // first: while it is written out the ballast is of use
+	if err == nil && sealed && s.giveBack() {
+		err = s.log.sync()
 	}
-	if err := s.log.sync(); err != nil || !sealed {
+	if err != nil || !sealed {
 		return err
 	}
 	return errors.Join(s.offsets.sync(), s.times.sync(), s.txns.sync())
