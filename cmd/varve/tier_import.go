@@ -383,7 +383,7 @@ func (i *importing) readOffsets() (out []*metapb.GroupOffset, err error) {
 			if p.Topic != group.OffsetsTopic || !i.groups {
 				continue
 			}
-			all.StartPartition()
+			all.StartPartition(p.Partition)
 			if _, err := dir.Batches(p, all.Take); err != nil {
 				return nil, fmt.Errorf("%s-%d: %w; --groups=false leaves the offsets of groups out", p.Topic, p.Partition, err)
 			}
