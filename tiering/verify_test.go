@@ -388,6 +388,63 @@ func TestHealOtherBytes(t *testing.T) {
 	}
 }
 
+// TestHealOfOtherSize: nor is one that has other bytes at these offsets.
+func TestHealOfOtherSize(t *testing.T) {
+	w := settled(t)
+	row := w.rows()[2]
+	for i, b := range w.made {
+		if b.BaseOffset() == row.Base {
+			longer := stripProducer(t, testBatch(t, 0, 3, 90, row.FirstTimestamp))
+			longer.SetBaseOffset(row.Base)
+			w.made[i] = longer
+		}
+	}
+	w.elsewhere(3333)
+	w.remove(w.m.rowKey(row))
+	if rep, found := w.verify(VerifyOptions{Repair: true}); rep.Repaired != 0 || len(found) != 1 || !strings.Contains(found[0].Repair, "the object had") {
+		t.Fatalf("%+v %+v", rep, found)
+	}
+}
+
+// TestHealIsReadBack: an object that does not read as it was stored takes nobody's place.
+func TestHealIsReadBack(t *testing.T) {
+	w := settled(t)
+	row := w.rows()[2]
+	w.remove(w.m.rowKey(row))
+	w.store.Add(objstore.Fault{Kind: objstore.FaultWrongBytes, Verb: objstore.VerbGet, Key: ".seg"})
+	if rep, found := w.verify(VerifyOptions{Repair: true}); rep.Repaired != 0 || len(found) != 1 || w.rows()[2].ID != row.ID {
+		t.Fatalf("%+v %+v", rep, found)
+	}
+	if rep, found := w.verify(VerifyOptions{Repair: true}); rep.Repaired != 1 || w.rows()[2].ID == row.ID {
+		t.Fatalf("%+v %+v", rep, found)
+	}
+	w.settle()
+	w.check()
+}
+
+// TestFailedHealIsRetired: what a heal that broke off had STARTED goes with the partition's next turn.
+func TestFailedHealIsRetired(t *testing.T) {
+	w := settled(t)
+	w.remove(w.m.rowKey(w.rows()[2]))
+	w.m.o.Failpoint = func(name string) error {
+		if name == fpMergeReplace {
+			return errors.New("for the test")
+		}
+		return nil
+	}
+	if rep, found := w.verify(VerifyOptions{Repair: true}); rep.Repaired != 0 || w.pendingRows() != 1 {
+		t.Fatalf("%d rows, %+v %+v", w.pendingRows(), rep, found)
+	}
+	w.m.o.Failpoint = nil
+	if err := w.round(); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := w.meta.PendingOf(w.part.id, 0)
+	if err != nil || len(rows) != 1 || rows[0].State != metastore.SegDeleteStarted {
+		t.Fatalf("%+v: %v", rows, err)
+	}
+}
+
 // TestVerifyStoreAway: a run during an outage ends after a few requests, whatever the bucket holds, and says that nothing was
 // checked; where single objects fail the others are looked at.
 func TestVerifyStoreAway(t *testing.T) {
