@@ -20,7 +20,7 @@ const (
 	// peerFetchBytes is a generous max.partition.fetch.bytes; Apache Kafka's default is coldFetchBytes.
 	peerFetchBytes = 8 << 20
 
-	boundPeer = "One request at a time, on two cores that the reader shares: half of varve's CPU is inside sendfile and the write before it, a fifth reads and checks what is sent next, the rest is turns of the two. " +
+	boundPeer = "One request at a time, on two cores that the reader shares: two fifths of varve's CPU is inside sendfile and the write before it, a fifth reads and checks what is sent next, the rest is turns of the two. " +
 		"Apache Kafka begins to read a fetch's bytes when it is asked for them, and does not check them."
 )
 
