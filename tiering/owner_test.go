@@ -41,6 +41,7 @@ func TestOwnerForeign(t *testing.T) {
 	}{
 		"other cluster": {`{"version":1,"cluster_id":"other","epoch":3}`, "other", func(err error) bool { var e *OwnerError; return errors.As(err, &e) }},
 		"newer":         {`{"version":3,"cluster_id":"c","epoch":1}`, "version 3", func(err error) bool { var e *FormatError; return errors.As(err, &e) }},
+		"no checksum":   {`{"version":2,"cluster_id":"c","epoch":1}`, "CRC32C", func(err error) bool { var e *protocol.CorruptionError; return errors.As(err, &e) }},
 		"garbage":       {`x`, "JSON", func(err error) bool { var e *protocol.CorruptionError; return errors.As(err, &e) }},
 		"huge":          {strings.Repeat("x", 1<<20), "more than", func(err error) bool { var e *protocol.CorruptionError; return errors.As(err, &e) }},
 	} {
