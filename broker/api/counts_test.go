@@ -29,10 +29,8 @@ func TestRequestsAreCounted(t *testing.T) {
 		stats[s.API] = s
 	}
 	for key := range sampleRequests(t) {
-		name := kmsg.NameForKey(key)
-		if key == 22 {
-			name = "InitProducerId"
-		}
+		r, _ := protocol.RangeOf(key)
+		name := r.Name
 		want := uint64(1)
 		if key == 3 {
 			want = 3
@@ -45,7 +43,7 @@ func TestRequestsAreCounted(t *testing.T) {
 			t.Errorf("%s: %+v", name, stats[name])
 		}
 	}
-	for name, failed := range map[string]uint64{"Metadata": 3, "DescribeACLs": 1, "ApiVersions": 0, "Produce": 0, "Fetch": 0} {
+	for name, failed := range map[string]uint64{"Metadata": 3, "DescribeAcls": 1, "ApiVersions": 0, "Produce": 0, "Fetch": 0} {
 		if stats[name].Errors != failed {
 			t.Errorf("%s: %d errors, want %d", name, stats[name].Errors, failed)
 		}
