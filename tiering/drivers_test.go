@@ -1,11 +1,16 @@
 package tiering
 
 import (
+	"errors"
 	"maps"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
 
 	"varve/tests/s3server"
 	"varve/tiering/objstore"
@@ -146,4 +151,62 @@ func TestFaultsOverDir(t *testing.T) {
 	}
 	w.settle()
 	w.checkThrough("dir://" + dir)
+}
+
+// TestUploadsLeftOpen: what a process that died left open at the key of its attempt goes with the attempt's row, whatever LIST shows of
+// other keys (MinIO's shows none); a store that fails to tell holds the row up, one that refuses to does not.
+func TestUploadsLeftOpen(t *testing.T) {
+	eachDriver(t, func(t *testing.T, srv *s3server.Server, url, _ string) {
+		w, proxy := driverWorld(t, srv, url)
+		w.opts.DeleteDelayMs = 0
+		w.start()
+		defer w.stop()
+		core, err := minio.NewCore(strings.TrimPrefix(srv.Endpoint, "http://"), &minio.Options{
+			Creds: credentials.NewStaticV4(srv.AccessKey, srv.SecretKey, ""), Region: "us-east-1",
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.append(20, 0)
+		w.store.Add(objstore.Fault{Kind: objstore.FaultError, Verb: objstore.VerbPut, Key: ".seg", Times: -1})
+		_ = w.round()
+		rows, err := w.meta.PendingOf(w.part.id, 0)
+		if err != nil || len(rows) == 0 {
+			t.Fatalf("%d attempts: %v", len(rows), err)
+		}
+		for _, r := range rows {
+			if _, err := core.NewMultipartUpload(w.ctx, srv.Bucket, w.m.rowKey(r), minio.PutObjectOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.store.Clear()
+		w.clock.advance(2*w.m.uploadDeadline() + time.Minute)
+		tell := func(status int, code string) {
+			proxy.Set(s3server.Weather{Fault: &s3server.Fault{Match: func(r *http.Request) bool { return r.URL.Query().Has("uploads") }, Play: s3server.Refuse(status, code)}})
+		}
+		tell(http.StatusServiceUnavailable, "SlowDown")
+		if err := errors.Join(w.m.ClaimOwner(w.ctx), w.m.journalAll(w.ctx)); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.m.collect(w.ctx); err == nil || w.pendingRows() != len(rows) {
+			t.Fatalf("%d of %d rows are left while the store does not tell: %v", w.pendingRows(), len(rows), err)
+		}
+		proxy.Set(s3server.Weather{})
+		w.collected(2)
+		for _, r := range rows {
+			out, err := core.ListMultipartUploads(w.ctx, srv.Bucket, w.m.rowKey(r), "", "", "", 10)
+			if err != nil || len(out.Uploads) != 0 {
+				t.Errorf("%d uploads are open at %s: %v", len(out.Uploads), w.m.rowKey(r), err)
+			}
+		}
+		w.store.Add(objstore.Fault{Kind: objstore.FaultError, Verb: objstore.VerbPut, Key: ".seg", Times: -1})
+		_ = w.round()
+		w.store.Clear()
+		if w.pendingRows() == 0 {
+			t.Fatal("no attempt")
+		}
+		w.clock.advance(2*w.m.uploadDeadline() + time.Minute)
+		tell(http.StatusForbidden, "AccessDenied")
+		w.collected(2)
+	})
 }

@@ -128,7 +128,8 @@ func (m *Manager) deleteBatch(ctx context.Context, rows []metastore.RemoteSegmen
 		return err
 	}
 	rows, lost := m.underClaim(ctx, rows)
-	if len(rows) == 0 {
+	rows, open := m.endUploads(ctx, rows)
+	if lost = cmp.Or(lost, open); len(rows) == 0 {
 		return lost
 	}
 	if err := m.fail(fpGCDelete); err != nil {

@@ -46,7 +46,7 @@
 // the new one, and leftovers that the first Put of the next process removes. The
 // network drivers abort a multipart upload that failed; when the process dies
 // first, or the store is gone, the parts stay in the bucket and are billed. List does
-// not show them; AbortUploads ends them, and so does the bucket's lifecycle rule
+// not show them; AbortUploads ends them (on MinIO those of exact keys), and so does the bucket's lifecycle rule
 // AbortIncompleteMultipartUpload (one day is enough).
 //
 // # On the wire

@@ -212,8 +212,9 @@ const maxAbortsInCall = 1000
 // AbortUploads ends uploads in parts under prefix that began before a time and were
 // never completed: those of a process that died, or whose store was away when it gave
 // up. Their parts are billed and no List shows them. It returns how many it ended; a
-// store without such uploads has none. MinIO's server lists uploads of one exact key
-// only and removes abandoned ones itself.
+// store without such uploads has none. MinIO's server lists the uploads of one exact key
+// only, so that there prefix has to be one, and removes abandoned ones itself after a day
+// (stale_uploads_expiry); https://github.com/minio/minio/issues/20989.
 func AbortUploads(ctx context.Context, s Store, prefix string, before time.Time) (int, error) {
 	for {
 		if l, ok := s.(uploadLister); ok {
