@@ -70,13 +70,13 @@ func Differences(objects map[string]int64, rows []Row, gone func(id string) bool
 	return diff
 }
 
-// SegmentID is the id of the segment that a key names; false for all other objects.
-func SegmentID(key string) (string, bool) {
+// SegmentOf is the segment that a key names, without its size; false for all other objects.
+func SegmentOf(key string) (Row, bool) {
 	m := segmentName.FindStringSubmatch(key)
 	if m == nil {
-		return "", false
+		return Row{}, false
 	}
-	return m[8], true
+	return rowOf(m, 0), true
 }
 
 func rowOf(m []string, size int64) Row {
@@ -132,7 +132,7 @@ func walk(root string, file func(name string, size int64)) error {
 var running sync.Map // string to *Server
 
 // ObjectsAt are the objects of the bucket that a tier URL names, in a folder or in a server of this process; known is false when it is
-// neither.
+// neither. A folder, or a bucket, that is not there holds nothing.
 func ObjectsAt(tierURL string) (objects map[string]int64, known bool, err error) {
 	u, err := url.Parse(tierURL)
 	if err != nil {
@@ -140,18 +140,19 @@ func ObjectsAt(tierURL string) (objects map[string]int64, known bool, err error)
 	}
 	if u.Scheme == "dir" {
 		objects, err = DirObjects(u.Path)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, false, nil
-		}
-		return objects, true, err
+		return held(objects, err)
 	}
 	s, ok := running.Load(u.Query().Get("endpoint"))
 	if !ok {
 		return nil, false, nil
 	}
 	objects, err = s.(*Server).Objects(u.Host, strings.TrimPrefix(u.Path, "/"))
+	return held(objects, err)
+}
+
+func held(objects map[string]int64, err error) (map[string]int64, bool, error) {
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, false, nil
+		return map[string]int64{}, true, nil
 	}
 	return objects, true, err
 }
