@@ -247,3 +247,31 @@ func TestSnapshotWhileRestoring(t *testing.T) {
 		t.Fatalf("deletes during a restore: %v", err)
 	}
 }
+
+// TestReadWrongReadAgain: bytes that turn on their way are fetched again, a few times; what is damaged in the bucket stays an error,
+// and what is not there is not asked for again.
+func TestReadWrongReadAgain(t *testing.T) {
+	w := newWorld(t, keepAll(), nil)
+	w.put("whole", []byte("abc"))
+	get := func(key string) (calls int, err error) {
+		before := w.store.Calls(objstore.VerbGet)
+		err = getChecked(t.Context(), w.store, key, 10, "test", func(b []byte) error {
+			if string(b) != "abc" {
+				return corrupt(key, "%q", b)
+			}
+			return nil
+		})
+		return w.store.Calls(objstore.VerbGet) - before, err
+	}
+	for times, want := range map[int]int{1: 2, maxCheckedGets - 1: maxCheckedGets, maxCheckedGets: maxCheckedGets} {
+		w.store.Clear()
+		w.store.Add(objstore.Fault{Kind: objstore.FaultWrongBytes, Verb: objstore.VerbGet, Times: times})
+		if calls, err := get("whole"); calls != want || (err != nil) != (times == maxCheckedGets) || err != nil && !isCorrupt(err) {
+			t.Errorf("wrong %d times: %d requests, %v", times, calls, err)
+		}
+	}
+	w.store.Clear()
+	if calls, err := get("none"); calls != 1 || !isMissing(err) {
+		t.Errorf("%d requests for nothing: %v", calls, err)
+	}
+}
