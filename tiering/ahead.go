@@ -152,6 +152,19 @@ func (s *stream) bytePos(row metastore.RemoteSegment, off int64) (int64, bool) {
 	return s.pos, s.off == off && s.here.x != nil && s.here.row.ID == row.ID
 }
 
+// segment is the one in which the stream goes on at off; x is nil when that is not known. s may be nil.
+func (s *stream) segment(off int64) (row metastore.RemoteSegment, x *SegmentIndex) {
+	if s == nil {
+		return row, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.off != off || off >= s.here.row.Next {
+		return row, nil
+	}
+	return s.here.row, s.here.x
+}
+
 // enter makes a segment the one that is read.
 func (s *stream) enter(row metastore.RemoteSegment, x *SegmentIndex) {
 	switch {

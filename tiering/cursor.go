@@ -23,6 +23,7 @@ type cursor struct {
 	fetch  int  // chunks that a GET brings when one is missing
 	keep   bool // cache what is fetched, also for the first time
 	missed bool // it had to wait for the store
+	ready  bool // it takes what is there and waits for nothing
 	flow   *objstore.Flow
 	buf    [record.HeaderLen]byte
 }
@@ -219,10 +220,12 @@ func (c *cursor) read(req ReadRequest, off int64, s *stream) (ReadResult, error)
 		c.flow = &s.flow
 		c.m.pump(s)
 	}
-	done, err := c.awaitEnough(pos, maxBytes)
-	defer done()
-	if err != nil && c.ctx.Err() == nil {
-		return ReadResult{}, err
+	if !c.ready {
+		done, err := c.awaitEnough(pos, maxBytes)
+		defer done()
+		if err != nil && c.ctx.Err() == nil {
+			return ReadResult{}, err
+		}
 	}
 	res, end, err := c.batches(off, pos, maxBytes, req.MinOne)
 	switch {
@@ -250,7 +253,8 @@ func (c *cursor) batches(off, pos int64, maxBytes int, minOne bool) (res ReadRes
 	res = ReadResult{NextOffset: off}
 	start, end := int64(-1), int64(-1)
 	for {
-		wait := end-start < enoughBytes
+		few := end-start < min(enoughBytes, int64(maxBytes))
+		wait := few && !c.ready
 		if start < 0 {
 			c.skipTo(pos)
 		}
@@ -279,7 +283,7 @@ func (c *cursor) batches(off, pos int64, maxBytes int, minOne bool) (res ReadRes
 			next = h.NextOffset()
 			_, err = c.chunk(int((pos+size-1)/chunkBytes), wait)
 		}
-		if err != nil && end > start && (errors.Is(err, errLater) || c.ctx.Err() != nil) {
+		if err != nil && end > start && (errors.Is(err, errLater) && !(few && c.ready) || c.ctx.Err() != nil) {
 			break
 		}
 		if err != nil {
@@ -313,6 +317,9 @@ func (c *cursor) leap(pos, limit int64) int64 {
 // giant returns one batch that is larger than a Read may be: a copy, so that it holds
 // no more of the common memory than others do; one at a time.
 func (c *cursor) giant(next, pos, size int64) (ReadResult, int64, error) {
+	if c.ready {
+		return ReadResult{}, -1, errLater
+	}
 	select {
 	case c.m.giants <- struct{}{}:
 		defer func() { <-c.m.giants }()

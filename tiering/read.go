@@ -48,6 +48,24 @@ func (m *Manager) Read(ctx context.Context, req ReadRequest) (ReadResult, error)
 	return ReadResult{NextOffset: off}, nil
 }
 
+// ReadReady is Read for a reader in order whose next bytes have been fetched ahead: it does not wait for the store, so that it needs
+// no worker. ok is false, and Read is to be asked, when as much as Read would wait for is not there.
+func (m *Manager) ReadReady(req ReadRequest) (res ReadResult, ok bool) {
+	if req.ReadCommitted {
+		return ReadResult{}, false // aborted transactions may be told by later segments
+	}
+	s := m.streams.find(place{req.TopicID, req.Partition, req.Offset})
+	row, x := s.segment(req.Offset)
+	if x == nil {
+		return ReadResult{}, false
+	}
+	c := m.cursor(m.fills.ctx, row, x)
+	defer c.drop()
+	c.ready = true
+	res, err := c.read(req, req.Offset, s)
+	return res, err == nil && len(res.Spans) > 0
+}
+
 // readAt reads from the segment that claims off.
 func (m *Manager) readAt(ctx context.Context, req ReadRequest, off int64) (res ReadResult, row metastore.RemoteSegment, err error) {
 	s := m.streams.find(place{req.TopicID, req.Partition, off})

@@ -120,6 +120,10 @@ func (f *fetch) startOneCold(ctx context.Context, i int) {
 		MaxBytes: int(s.reserved), MinOne: s.minOne, ReadCommitted: f.req.ReadCommitted,
 	}
 	cold, tier := f.cold, f.m.tier
+	if res, ok := tier.ReadReady(req); ok {
+		cold.deliver(coldAnswer{place: i, res: res})
+		return
+	}
 	if !f.m.beginWork() {
 		return
 	}

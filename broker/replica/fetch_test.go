@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -309,6 +310,29 @@ func TestColdFetch(t *testing.T) {
 	b.change(id, 0, func(p *metastore.Partition) { p.Replicas, p.Dirs = []int32{self, 2}, append(p.Dirs, protocol.UUID{}) })
 	req.ReplicaID = 2
 	await(t, "the second replica is told to begin at the local start", func() bool { return n.fetch(req).Err == protocol.OffsetMovedToTieredStorage })
+}
+
+// TestReadyColdFetch: what the tier has ready needs no worker, and so no end of those that have theirs.
+func TestReadyColdFetch(t *testing.T) {
+	n, _, _ := coldNode(t, newMemTier())
+	n.tier.setBefore(func(ctx context.Context, _ tiering.ReadRequest) error { <-ctx.Done(); return ctx.Err() })
+	var busy sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
+	defer busy.Wait()
+	defer cancel()
+	for range cap(n.m.cold.slots) {
+		busy.Go(func() { n.m.cold.run(ctx, &n.m.wg, func() { <-ctx.Done() }) })
+	}
+	await(t, "all workers have something to do", func() bool { return len(n.m.cold.slots) == cap(n.m.cold.slots) })
+	if r := n.fetch(fetchWaiting("a", 0)); len(r.Spans) != 0 {
+		t.Fatalf("read without a worker: %+v", r)
+	}
+	n.tier.mu.Lock()
+	n.tier.ready = true
+	n.tier.mu.Unlock()
+	if kvs := records(t, n.fetch(fetchWaiting("a", 0))); len(kvs) == 0 || kvs[0] != (kv{0, "a"}) {
+		t.Fatalf("%v", kvs)
+	}
 }
 
 func TestColdFetchErrors(t *testing.T) {

@@ -333,6 +333,7 @@ type memTier struct {
 	batches map[replicaKey][]record.Batch
 	tail    func(ctx context.Context) (int64, []commitlog.EpochStart, []byte, error)
 	before  func(ctx context.Context, r tiering.ReadRequest) error // runs before each Read
+	ready   bool                                                   // ReadReady answers, without before
 	later   func()                                                 // runs once, after a question about time was answered
 }
 
@@ -376,6 +377,16 @@ func (m *memTier) setTail(fn func(ctx context.Context) (int64, []commitlog.Epoch
 	m.tail = fn
 }
 
+func (m *memTier) ReadReady(r tiering.ReadRequest) (res tiering.ReadResult, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.ready {
+		return res, false
+	}
+	res, err := m.batchesFrom(m.batches[replicaKey{r.TopicID, r.Partition}], r)
+	return res, err == nil
+}
+
 func (m *memTier) Read(ctx context.Context, r tiering.ReadRequest) (tiering.ReadResult, error) {
 	m.mu.Lock()
 	before, batches := m.before, m.batches[replicaKey{r.TopicID, r.Partition}]
@@ -385,6 +396,10 @@ func (m *memTier) Read(ctx context.Context, r tiering.ReadRequest) (tiering.Read
 			return tiering.ReadResult{}, err
 		}
 	}
+	return m.batchesFrom(batches, r)
+}
+
+func (m *memTier) batchesFrom(batches []record.Batch, r tiering.ReadRequest) (tiering.ReadResult, error) {
 	res := tiering.ReadResult{NextOffset: r.Offset}
 	n := 0
 	for _, b := range batches {

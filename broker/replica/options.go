@@ -35,6 +35,7 @@ type Tier interface {
 	Unlead(topicID protocol.UUID, partition int32)
 	Nudge(topicID protocol.UUID, partition int32)
 	Read(ctx context.Context, r tiering.ReadRequest) (tiering.ReadResult, error)
+	ReadReady(r tiering.ReadRequest) (res tiering.ReadResult, ok bool)
 	OffsetForTimestamp(ctx context.Context, topicID protocol.UUID, partition int32, ts int64) (commitlog.TimestampOffset, bool, error)
 	MaxTimestamp(ctx context.Context, topicID protocol.UUID, partition int32) (commitlog.TimestampOffset, bool, error)
 	Tail(ctx context.Context, topicID protocol.UUID, partition int32) (next int64, epochs []commitlog.EpochStart, producerSnapshot []byte, err error)
