@@ -410,3 +410,13 @@ func TestMetricsOfUnreadableNames(t *testing.T) {
 		}
 	}
 }
+
+// TestDiskWithoutReserve: steps that do not act and room that is not known are not shown as numbers.
+func TestDiskWithoutReserve(t *testing.T) {
+	src := full(&Events{})
+	src.Disk = func() commitlog.DiskState { return commitlog.DiskState{RoomBytes: -1} }
+	code, body := get(t, start(t, src), "/metrics")
+	if code != http.StatusOK || strings.Contains(body, "varve_disk_room_bytes ") || strings.Contains(body, "varve_disk_step_bytes{") || !strings.Contains(body, "varve_disk_level 0\n") {
+		t.Errorf("%d %s", code, body)
+	}
+}

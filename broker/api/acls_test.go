@@ -30,3 +30,17 @@ func TestNoAuthorizer(t *testing.T) {
 		}
 	}
 }
+
+// TestUnknownAccessRules: a rule or filter that says UNKNOWN of itself ends the connection, whichever of its four parts does.
+func TestUnknownAccessRules(t *testing.T) {
+	for part := range 5 {
+		of := [4]int8{1, 1, 1, 1}
+		if part < len(of) {
+			of[part] = 0
+		}
+		err := knownACL(kmsg.ACLResourceType(of[0]), kmsg.ACLResourcePatternType(of[1]), kmsg.ACLOperation(of[2]), kmsg.ACLPermissionType(of[3]))
+		if (err != nil) != (part < len(of)) {
+			t.Errorf("part %d: %v", part, err)
+		}
+	}
+}

@@ -1,11 +1,13 @@
 package api
 
 import (
+	"context"
 	"reflect"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"varve/broker/replica"
 	"varve/protocol"
 )
 
@@ -59,5 +61,30 @@ func TestHoldsCode(t *testing.T) {
 	resp.Topics[1].Partitions[1].ErrorCode = -1
 	if !holdsCode(reflect.ValueOf(resp)) || holdsCode(reflect.ValueOf(&kmsg.SyncGroupResponse{})) || !holdsCode(reflect.ValueOf(&kmsg.SyncGroupResponse{ErrorCode: 27})) {
 		t.Fatal("codes are not found where they are")
+	}
+}
+
+// TestFailedPartitionsAreCounted: an error in one partition makes a Produce or a Fetch a failed request.
+func TestFailedPartitionsAreCounted(t *testing.T) {
+	b := newBench(t)
+	conn := plainConn()
+	produce := kmsg.NewPtrProduceRequest()
+	produce.Version, produce.Acks = 9, 1
+	produce.Topics = []kmsg.ProduceRequestTopic{{Topic: "nobody", Partitions: []kmsg.ProduceRequestTopicPartition{{Records: []byte("no batch")}}}}
+	b.serve(conn, frameOf(produce, "client"))
+	b.replicas.fetch = func(context.Context, *replica.FetchRequest) []replica.FetchResult {
+		return []replica.FetchResult{{Err: protocol.UnknownTopicOrPartition, Leader: -1}}
+	}
+	fetch := kmsg.NewPtrFetchRequest()
+	fetch.Version, fetch.ReplicaID, fetch.SessionEpoch = 12, -1, -1
+	fetch.Topics = []kmsg.FetchRequestTopic{{Topic: "nobody", Partitions: []kmsg.FetchRequestTopicPartition{kmsg.NewFetchRequestTopicPartition()}}}
+	b.serve(conn, frameOf(fetch, "client"))
+	for _, s := range b.Requests() {
+		if s.Errors != 1 {
+			t.Errorf("%+v", s)
+		}
+	}
+	if n := len(b.Requests()); n != 2 {
+		t.Errorf("%d kinds of requests", n)
 	}
 }

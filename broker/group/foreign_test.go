@@ -81,10 +81,10 @@ func TestForeignOffsets(t *testing.T) {
 		foreignBatch(t, -1, foreignAt("a", 2, 11), foreignGone("b")),
 		foreignBatch(t, 7, foreignAt("committed", 5, 12), foreignAt("later", 5, 12)), foreignBatch(t, 8, foreignAt("aborted", 6, 12)), foreignBatch(t, 9, foreignAt("open", 7, 12)),
 		foreignBatch(t, -1, foreignAt("later", 6, 13), foreignAt("a", 3, 9)), // by a leader whose clock is behind
-		marker(7, true), marker(8, false))
+		marker(7, true), marker(8, false), foreignBatch(t, 8, foreignAt("second", 1, 14)), marker(8, true))
 	r.start(1) // a producer of the same id has a transaction there too
 	r.take(foreignBatch(t, -1, foreignAt("c", 1, 10)), marker(9, true))
-	r.want("a t-0 3 epoch 3 m at 9\nc t-0 1 epoch 3 m at 10\ncommitted t-0 5 epoch 3 m at 12\nlater t-0 6 epoch 3 m at 13\n")
+	r.want("a t-0 3 epoch 3 m at 9\nc t-0 1 epoch 3 m at 10\ncommitted t-0 5 epoch 3 m at 12\nlater t-0 6 epoch 3 m at 13\nsecond t-0 1 epoch 3 m at 14\n")
 	if err := r.f.Take(foreignBatch(t, -1, Record{Key: []byte{0}})); err == nil {
 		t.Error("a key of one byte")
 	}
