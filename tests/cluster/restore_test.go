@@ -283,7 +283,13 @@ func restoreEverything(t *testing.T, l *lost, inOrder bool) {
 			t.Fatalf("exit %d: %v", code, err)
 		}
 	} else {
-		time.Sleep(6 * time.Second) // a snapshot with the commits is in the bucket
+		eventually(t, time.Minute, func() string { // a snapshot with the commits is in the bucket
+			var now restored
+			if tool(t, l.env, &now, "tier", "restore", "--from", l.url, "--dry-run", "--format", "json"); now.GroupOffsets != 12 {
+				return fmt.Sprintf("%d group offsets in the bucket", now.GroupOffsets)
+			}
+			return ""
+		})
 		n.Kill()
 	}
 	var dry restored
