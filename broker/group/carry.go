@@ -86,13 +86,11 @@ func (c *Coordinator) Committed(ctx context.Context, max int) (out []Committed) 
 
 func (m *Machine) someOffsets(max int) (out []Committed) {
 	for _, g := range m.sorted() {
-		for topic, parts := range g.offsets {
-			for index, o := range parts {
-				if len(out) == max {
-					return out
-				}
-				out = append(out, Committed{g.id, topic, index, o.at})
+		for _, p := range g.all() { // in order, so that the bound leaves out the same ones each time
+			if len(out) == max {
+				return out
 			}
+			out = append(out, Committed{g.id, p.topic, p.partition, p.offset.at})
 		}
 	}
 	return out

@@ -35,3 +35,16 @@ func TestTurnedAway(t *testing.T) {
 		t.Fatalf("%d members, %s at generation %d", len(g.members), g.state, g.generation)
 	}
 }
+
+// TestCommittedIsSteady: of more offsets than are wanted the same are left out each time.
+func TestCommittedIsSteady(t *testing.T) {
+	m := NewMachine(testSettings())
+	for i := range int32(50) {
+		m.putOffset("g", "t", i, &offset{at: int64(i)})
+	}
+	for i, c := range m.someOffsets(10) {
+		if c != (Committed{"g", "t", int32(i), int64(i)}) {
+			t.Fatalf("place %d has %v", i, c)
+		}
+	}
+}
