@@ -173,14 +173,9 @@ func (m *Manager) deleteBatch(ctx context.Context, rows []metastore.RemoteSegmen
 // underClaim picks the rows whose objects lie in folders that are this cluster's. What lies in one that was taken over and is no longer,
 // or cannot be known to be, waits and holds nothing else up: the error, an objstore.KeyError, is about such a row.
 func (m *Manager) underClaim(ctx context.Context, rows []metastore.RemoteSegment) (ours []metastore.RemoteSegment, lost error) {
-	checked := map[string]error{"": nil}
+	claim := m.claims(ctx)
 	for _, r := range rows {
-		cluster := clusterIn(r.Location)
-		err, known := checked[cluster]
-		if !known {
-			err = m.checkClaim(ctx, cluster, m.o.Meta.Image().ClaimEpoch(cluster))
-			checked[cluster] = err
-		}
+		err := claim(clusterIn(r.Location))
 		if err != nil {
 			lost = objstore.KeyError{Key: m.rowKey(r), Err: err}
 			continue
@@ -188,6 +183,19 @@ func (m *Manager) underClaim(ctx context.Context, rows []metastore.RemoteSegment
 		ours = append(ours, r)
 	}
 	return ours, lost
+}
+
+// claims tells of a cluster's folder whether it is this one's. It asks the store once for each; "" is the own one.
+func (m *Manager) claims(ctx context.Context) func(cluster string) error {
+	asked := map[string]error{"": nil, m.o.ClusterID: nil}
+	return func(cluster string) error {
+		err, known := asked[cluster]
+		if !known {
+			err = m.checkClaim(ctx, cluster, m.o.Meta.Image().ClaimEpoch(cluster))
+			asked[cluster] = err
+		}
+		return err
+	}
 }
 
 func firstKeyError(left []objstore.KeyError) error {

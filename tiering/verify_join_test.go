@@ -43,8 +43,20 @@ func TestVerifyTakenOver(t *testing.T) {
 	}
 	owner := w.object(ownerKey("p", w.m.o.ClusterID))
 	w.put(ownerKey("p", w.m.o.ClusterID), []byte(`{"version":1,"cluster_id":"third","epoch":9}`))
-	if found := verify(true); len(found) != 1 || found[0].Repaired || !strings.Contains(found[0].Repair, "third") {
-		t.Fatalf("taken over by a third: %+v", found)
+	own, err := ParseSegmentKey(w.m.rowKey(late))
+	if err != nil {
+		t.Fatal(err)
+	}
+	own.ClusterID, own.TopicID = "new", protocol.NewUUID() // of a topic that is deleted
+	w.put(own.String(), b)
+	w.clock.advance(100 * time.Hour)
+	for _, f := range verify(true) {
+		if here := f.Key == own.String(); f.Repaired != here || !here && !strings.Contains(f.Repair, "third") {
+			t.Fatalf("taken over by a third: %+v", f)
+		}
+	}
+	if found := verify(true); len(found) != 1 || found[0].Repaired {
+		t.Fatalf("the own one has gone: %+v", found)
 	}
 	w.put(ownerKey("p", w.m.o.ClusterID), owner)
 	if found := verify(true); len(found) != 1 || !found[0].Repaired {

@@ -177,24 +177,7 @@ func (v *verifier) removeOrphans(ctx context.Context) {
 	}
 }
 
-// checkFolders makes sure that the folders of other clusters that orphans lie in are still this one's.
-func (m *Manager) checkFolders(ctx context.Context, orphans []Finding) error {
-	checked := map[string]bool{m.o.ClusterID: true}
-	for _, f := range orphans {
-		k, err := ParseSegmentKey(f.Key)
-		if err != nil {
-			return err
-		}
-		if !checked[k.ClusterID] {
-			if err := m.checkClaim(ctx, k.ClusterID, m.o.Meta.Image().ClaimEpoch(k.ClusterID)); err != nil {
-				return err
-			}
-		}
-		checked[k.ClusterID] = true
-	}
-	return nil
-}
-
+// deleteOrphans deletes those that lie in folders that are this cluster's, and says why the others are left.
 func (m *Manager) deleteOrphans(ctx context.Context, batch []Finding) (left map[string]error, err error) {
 	if err := m.readClock(); err != nil {
 		return nil, err
@@ -207,18 +190,24 @@ func (m *Manager) deleteOrphans(ctx context.Context, batch []Finding) (left map[
 	if err := m.checkOwner(ctx); err != nil {
 		return nil, err
 	}
-	if err := m.checkFolders(ctx, batch); err != nil {
-		return nil, err
+	left = map[string]error{}
+	keys := make([]string, 0, len(batch))
+	claim := m.claims(ctx)
+	for _, f := range batch {
+		k, err := ParseSegmentKey(f.Key)
+		if err == nil {
+			err = claim(k.ClusterID)
+		}
+		if err != nil {
+			left[f.Key] = err
+			continue
+		}
+		keys = append(keys, f.Key)
 	}
 	if err := m.fail(fpScrubDelete); err != nil {
 		return nil, err
 	}
-	keys := make([]string, len(batch))
-	for i, f := range batch {
-		keys[i] = f.Key
-	}
 	rest, err := m.o.Store.Delete(ctx, keys)
-	left = map[string]error{}
 	for _, e := range rest {
 		left[e.Key] = e.Err
 	}
