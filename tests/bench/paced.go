@@ -111,7 +111,7 @@ func pacedRow(name, what string, l load, rate rated) row {
 func stallRow() row {
 	l := load{shape: shape1K, partitions: 16, producers: 4, acks: -1}
 	return row{name: "stall", title: fmt.Sprintf("produce at -stall-mbps for -stall, %v, partitions 16, connections 4, old segments deleted", l.shape),
-		bound: "The file system: a write that needs blocks waits for whoever looks for free ones, which reads bitmaps behind what is written back.",
+		bound: "The file system: an append waits for whoever holds the lock of its file's blocks or its last page, which is write-back behind a disk that is busy.",
 		sides: []string{varve, kafkaSide}, alone: true, rounds: 1,
 		figures: []string{"MB/s", "longest gap ms", "gaps over 50 ms", "gaps over 20 ms", "longest gap less waits for CPU ms", "longest append in the kernel ms",
 			"longest wait for CPU ms", "longest hiccup of the machine ms", "longest small write ms", "produce p99 ms", "produce p99.9 ms", "produce max ms",
